@@ -1,0 +1,90 @@
+// Package internal holds the architecture test: which package may import which.
+package internal
+
+import (
+	"encoding/json"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// levels is the map of docs/design.md: a package imports only packages of lower levels.
+var levels = map[string]int{
+	"chat": 0, "kvcache": 0, "ledger": 0, "loadgen": 0, "openai": 0, "scrape": 0, "stats": 0, "tokenizer": 0, "weights": 0,
+	"backend": 1, "scheduler": 1, "server": 1,
+	"backend/cpu": 2, "soak": 2, "verify": 2,
+	"model":  3,
+	"engine": 4,
+}
+
+// unreachable lists packages that must not be reached, even through others, and why.
+var unreachable = []struct{ from, to, why string }{
+	{"soak", "engine", "soak judges any endpoint as a stranger would"},
+	{"soak", "server", "soak judges any endpoint as a stranger would"},
+	{"verify", "engine", "verify needs nothing but the evidence"},
+	{"verify", "server", "verify needs nothing but the evidence"},
+	{"server", "engine", "server knows only its Generator interface"},
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+func TestImportsGoDown(t *testing.T) {
+	const prefix = "cotenant/internal/"
+	pkgs := list(t)
+	seen := 0
+	for _, p := range pkgs {
+		name, ok := strings.CutPrefix(p.ImportPath, prefix)
+		if !ok {
+			continue
+		}
+		level, ok := levels[name]
+		if !ok {
+			t.Errorf("%s is not in the level table: a new package is a decision, see docs/design.md", name)
+			continue
+		}
+		seen++
+		for _, imp := range p.Imports {
+			dep, ok := strings.CutPrefix(imp, prefix)
+			if ok && levels[dep] >= level {
+				t.Errorf("%s (level %d) imports %s (level %d)", name, level, dep, levels[dep])
+			}
+		}
+		for _, u := range unreachable {
+			if u.from != name {
+				continue
+			}
+			for _, d := range p.Deps {
+				if d == prefix+u.to {
+					t.Errorf("%s reaches %s: %s", u.from, u.to, u.why)
+				}
+			}
+		}
+	}
+	if seen < len(levels) {
+		t.Errorf("found %d of the table's %d packages", seen, len(levels))
+	}
+}
+
+func list(t *testing.T) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var pkgs []pkg
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p pkg
+		if err := dec.Decode(&p); err == io.EOF {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}

@@ -1,0 +1,2 @@
+// Package server answers OpenAI's HTTP API over a Generator.
+package server

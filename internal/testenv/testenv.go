@@ -1,0 +1,46 @@
+// Package testenv says what a test needs from the machine. A test whose need isn't met skips and is listed at the end of
+// `go test`, by tools/skips; under COTENANT_REQUIRE_ALL=1 it fails. For tests only.
+package testenv
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// RequireAll reports whether a test that would skip must fail.
+func RequireAll() bool { return os.Getenv("COTENANT_REQUIRE_ALL") == "1" }
+
+// Missing skips t because tool isn't here; hint says how to get it. Under COTENANT_REQUIRE_ALL=1 it fails t.
+func Missing(t testing.TB, tool, hint string) {
+	t.Helper()
+	if RequireAll() {
+		t.Fatalf("needs %s, which COTENANT_REQUIRE_ALL=1 demands: %s", tool, hint)
+	}
+	t.Skipf("needs %s: %s", tool, hint)
+}
+
+// Need skips t unless the executable is on PATH, and returns its path.
+func Need(t testing.TB, executable, hint string) string {
+	t.Helper()
+	path, err := exec.LookPath(executable)
+	if err != nil {
+		Missing(t, executable, hint)
+	}
+	return path
+}
+
+// Model returns the path of a file under COTENANT_MODEL_DIR and skips t where it isn't there.
+func Model(t testing.TB, name string) string {
+	t.Helper()
+	dir := os.Getenv("COTENANT_MODEL_DIR")
+	if dir == "" {
+		Missing(t, name, "run `go run ./tools/fetch` and set COTENANT_MODEL_DIR to the folder that it prints")
+	}
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	if _, err := os.Stat(path); err != nil {
+		Missing(t, name, "run `go run ./tools/fetch` into COTENANT_MODEL_DIR="+dir)
+	}
+	return path
+}

@@ -99,6 +99,8 @@ type Backend interface {
 	Buffer(n int) (Buffer, error)
 	// KV allocates paged memory; pages need not be zeroed.
 	KV(KVConfig) (KV, error)
+	// KVBytes returns how many bytes KV would allocate; it allocates nothing.
+	KVBytes(KVConfig) int64
 	// RoPE uploads tables.
 	RoPE(RoPE) (RoPEHandle, error)
 
@@ -119,8 +121,9 @@ type Backend interface {
 	Attention(dst, qkv Buffer, a Attention, kv KV, layer int)
 	// SwiGLU writes silu(gate)*up to dst [rows, width] from a buffer whose rows are [gate (width) | up (width)].
 	SwiGLU(dst, gateUp Buffer, rows, width int)
-	// Gather copies the Outputs rows of x [rows, width] to the first len(Outputs) rows of dst.
-	Gather(dst, x Buffer, width int)
+	// Gather copies rows Outputs[first], …, Outputs[first+n-1] of x [rows, width] to the first n rows of dst. dst may not
+	// be x.
+	Gather(dst, x Buffer, width, first, n int)
 	// Read waits for the operations before it and copies the first len(dst) elements of src.
 	Read(dst []float32, src Buffer) error
 	// End finishes the step and returns its first error.

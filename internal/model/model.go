@@ -1,0 +1,101 @@
+// Package model computes decoders of the architectures llama, qwen2 and qwen3 on a backend: it reads their configuration
+// and tensors from a GGUF file or a Hugging Face folder, refuses what it would compute wrongly, and turns batches of
+// tokens into logits.
+package model
+
+import (
+	"errors"
+	"fmt"
+
+	"cotenant/internal/backend"
+)
+
+// Options bound the memory of a model's workspace. The zero value takes the defaults.
+type Options struct {
+	// ContextLength is how many positions a sequence may have; 0 takes the model's own. More than that is refused.
+	ContextLength int
+	// MaxBatchTokens is how many rows one Forward takes; 0 is 512.
+	MaxBatchTokens int
+	// OutputChunk is how many rows go through the LM head at a time, 0 is 64. Forward takes any number of outputs; the
+	// workspace holds this many rows of logits, fewer where the vocabulary makes them larger than 32 MiB.
+	OutputChunk int
+}
+
+const (
+	defaultBatchTokens = 512
+	defaultOutputChunk = 64
+	maxLogitsFloats    = 8 << 20 // 32 MiB of float32
+)
+
+// Model is a decoder whose weights lie on one backend. Like the backend, it belongs to one goroutine: only Config,
+// ContextLength, KVBytesPerToken and EOS may be called from others.
+type Model struct {
+	cfg   Config
+	ctx   int
+	be    backend.Backend
+	attn  backend.Attention
+	rope  backend.RoPEHandle
+	embed backend.Matrix
+	head  backend.Matrix // embed where tied
+	norm  backend.Vector
+	layer []layer
+	work  workspace
+	eos   []int32
+	close func() error // unmaps the file
+}
+
+// layer is one decoder layer's weights; biases and head norms are nil where the model has none.
+type layer struct {
+	attnNorm, ffnNorm backend.Vector // [Hidden]
+	qkv               backend.Matrix // [QKVWidth, Hidden]: queries, keys, values
+	qkvBias           backend.Vector // [QKVWidth]
+	qNorm, kNorm      backend.Vector // [HeadDim]
+	out               backend.Matrix // [Hidden, Heads*HeadDim]
+	outBias           backend.Vector // [Hidden]
+	gateUp            backend.Matrix // [2*FFN, Hidden]: gate, up
+	gateUpBias        backend.Vector // [2*FFN]
+	down              backend.Matrix // [Hidden, FFN]
+	downBias          backend.Vector // [Hidden]
+}
+
+// Config returns the model's shape.
+func (m *Model) Config() Config { return m.cfg }
+
+// ContextLength is how many positions a sequence may have: Options.ContextLength or the model's own.
+func (m *Model) ContextLength() int { return m.ctx }
+
+// MaxBatchTokens is how many rows one Forward takes.
+func (m *Model) MaxBatchTokens() int { return m.work.tokens }
+
+// EOS lists the tokens that end an answer, ascending: all that the file's parts name (config.json,
+// generation_config.json, GGUF's eos and eot). It may be empty. The caller doesn't modify it.
+func (m *Model) EOS() []int32 { return m.eos }
+
+// NewKV allocates paged memory for keys and values of all layers.
+func (m *Model) NewKV(pageSize, pages int) (backend.KV, error) {
+	if pageSize < 1 || pages < 1 {
+		return nil, fmt.Errorf("KV memory of %d pages of %d tokens", pages, pageSize)
+	}
+	kv, err := m.be.KV(m.kvConfig(pageSize, pages))
+	if err != nil {
+		return nil, fmt.Errorf("KV memory of %d pages of %d tokens: %w", pages, pageSize, err)
+	}
+	return kv, nil
+}
+
+// KVBytesPerToken is how much KV memory one token takes in all layers, in the backend's number format.
+func (m *Model) KVBytesPerToken() int64 {
+	const tokens = 4096 // enough for padding of the whole to vanish
+	return m.be.KVBytes(m.kvConfig(tokens, 1)) / tokens
+}
+
+func (m *Model) kvConfig(pageSize, pages int) backend.KVConfig {
+	return backend.KVConfig{
+		Layers: m.cfg.Layers, KVHeads: m.cfg.KVHeads, HeadDim: m.cfg.HeadDim, PageSize: pageSize, Pages: pages,
+	}
+}
+
+// Close closes the backend, which may read weights from the file's mapping until then, and unmaps the file.
+func (m *Model) Close() error {
+	return errors.Join(m.be.Close(), m.close())
+}

@@ -1,0 +1,145 @@
+package ledger
+
+// Contracts of a soak.
+const (
+	ContractPlain = "plain" // one turn, no faults: the closed loop that peers are compared on
+)
+
+// Scopes of an endpoint's address.
+const (
+	ScopeLoopback = "loopback"
+	ScopePrivate  = "private" // RFC 1918, link-local, unique local
+	ScopePublic   = "public"
+)
+
+// TokenSourceUsage is the only source of token numbers: the provider's usage object, never what was asked for.
+const TokenSourceUsage = "usage"
+
+// Config is config.json: all that decides a run, written and hashed before the first request. It is private (mode 0600):
+// it alone holds the endpoint in clear and the secret behind the commitments.
+type Config struct {
+	SchemaVersion int64  `json:"schema_version"`
+	Operation     string `json:"operation"` // "soak"
+	Document      string `json:"document"`  // "config"
+
+	RunID         string `json:"run_id"`          // 32 hex digits, random
+	RunOrdinal    int64  `json:"run_ordinal"`     // 1 for the first run that this folder's parent has seen, and so on: lost runs show as gaps
+	Nonce         string `json:"nonce"`           // a challenge of whoever will verify, empty if none
+	Secret        string `json:"secret"`          // 64 hex digits, random, of this run alone: the key of every commitment
+	StartedWallUS int64  `json:"started_wall_us"` // UTC, µs since 1970; the only wall time beside that of events
+
+	Contract        string `json:"contract"` // ContractPlain
+	Contexts        int64  `json:"contexts"`
+	TurnsPerContext int64  `json:"turns_per_context"`
+	Workers         int64  `json:"workers"`
+	MaxAttempts     int64  `json:"max_attempts"` // per turn, the first included
+
+	Endpoint           string   `json:"endpoint"`            // base URL as given
+	EndpointScope      string   `json:"endpoint_scope"`      // ScopeLoopback, ScopePrivate or ScopePublic
+	EndpointCommitment string   `json:"endpoint_commitment"` // Commit(secret, "endpoint", endpoint)
+	API                string   `json:"api"`                 // "chat.completions"
+	InProcess          bool     `json:"in_process"`          // client and server are one process: their memory and CPU are not separable
+	Model              string   `json:"model"`               // as asked for
+	HeaderNames        []string `json:"header_names"`        // extra request headers, names alone
+	ConnectionPolicy   string   `json:"connection_policy"`   // "keepalive": one connection a worker, reused while the server keeps it
+
+	Workload     Workload `json:"workload"`
+	Sampling     Sampling `json:"sampling"`
+	Timeouts     Timeouts `json:"timeouts"`
+	MetricsURL   string   `json:"metrics_url"` // empty if none; in clear, as the endpoint
+	ServerPID    Opt      `json:"server_pid"`
+	MaxSpend     Opt      `json:"max_spend_tokens"`
+	ResourceUS   int64    `json:"resource_period_us"` // intended distance of two samples
+	TokenSource  string   `json:"token_source"`       // TokenSourceUsage
+	Definitions  Defs     `json:"definitions"`
+	Client       Build    `json:"client"`
+	RulesVersion int64    `json:"rules_version"` // of package verify, as pre-registered
+}
+
+// Workload is what the contexts ask.
+type Workload struct {
+	Name       string `json:"name"` // loadgen's Source.Name
+	SHA256     string `json:"sha256"`
+	Seed       Opt    `json:"seed"`
+	BaseTokens Opt    `json:"base_tokens"` // intended, not measured
+	BaseSHA256 string `json:"base_sha256"` // of the shared base's bytes; empty where nothing is shared
+	BaseBytes  int64  `json:"base_bytes"`
+	Unique     bool   `json:"unique_prompts"` // no two contexts send the same bytes
+}
+
+// Sampling is how answers are asked for. Fractions are in millionths. Null means not sent.
+type Sampling struct {
+	MaxTokens       int64  `json:"max_tokens"`
+	TemperatureE6   Opt    `json:"temperature_e6"`
+	TopPE6          Opt    `json:"top_p_e6"`
+	Seed            Opt    `json:"seed"`
+	Stream          bool   `json:"stream"`
+	IncludeUsage    bool   `json:"include_usage"`
+	ExtraBody       string `json:"extra_body"` // further members of the request body as sent, empty if none
+	MaxTokensMember string `json:"max_tokens_member"`
+}
+
+// Timeouts of one attempt. Zero means none.
+type Timeouts struct {
+	HeadersUS int64 `json:"headers_us"` // from sent to the response's headers
+	IdleUS    int64 `json:"idle_us"`    // between two reads
+	TotalUS   int64 `json:"total_us"`
+}
+
+// Build is the program that made the run.
+type Build struct {
+	Version      string `json:"version"`
+	Revision     string `json:"revision"` // VCS commit, empty if not stamped
+	Dirty        bool   `json:"dirty"`
+	Go           string `json:"go"`
+	OS           string `json:"os"`
+	Arch         string `json:"arch"`
+	CPUs         int64  `json:"cpus"`
+	BinarySHA256 string `json:"binary_sha256"`
+}
+
+// Defs names the choice made wherever load tools disagree. Values are fixed by SchemaVersion; see Definitions.
+type Defs struct {
+	Clock        string `json:"clock"`
+	TTFT         string `json:"ttft"`
+	FirstContent string `json:"first_content"`
+	Latency      string `json:"latency"`
+	LatencyFull  string `json:"latency_from_picked"`
+	QueueAge     string `json:"queue_age"`
+	SendLag      string `json:"send_lag"`
+	Wall         string `json:"wall"`
+	Rate         string `json:"rate"`
+	Tokens       string `json:"tokens"`
+	Percentile   string `json:"percentile"`
+	Bound        string `json:"bound"`
+	Adjusted     string `json:"adjusted"`
+	InFlight     string `json:"in_flight"`
+	Result       string `json:"result"`
+	Buffered     string `json:"buffered"`
+	Oracle       string `json:"oracle"`
+	Commitment   string `json:"commitment"`
+}
+
+// Definitions are those of this SchemaVersion.
+func Definitions() Defs {
+	return Defs{
+		Clock:        "one monotonic clock a segment, integer microseconds since the segment's start event",
+		TTFT:         "sent to the first event with non-empty content, reasoning or tool text, or with usage.completion_tokens above 0 if earlier; null, never latency, where there was none",
+		FirstContent: "sent to the first event with non-empty content",
+		Latency:      "sent to end, of the attempt that is the result",
+		LatencyFull:  "picked of the first attempt to end of the last: connecting, waiting and retries included",
+		QueueAge:     "queued to picked of the first attempt; in a closed loop every context is queued when its segment starts",
+		SendLag:      "picked to sent of the first attempt: connecting and the client's own delay",
+		Wall:         "sum over segments of the first picked to the last end",
+		Rate:         "count over wall, rounded down to a whole number per 10^6 seconds",
+		Tokens:       "the provider's usage object; null where none came; never the requested number",
+		Percentile:   "nearest-rank order statistic: the ceil(p*n)-th smallest of n; no interpolation",
+		Bound:        "one-sided 99 % upper bound of the percentile by order statistics (binomial); null where n is too small",
+		Adjusted:     "the same over all contexts, one that failed counted as plus infinity, shown as null with evidence infinite",
+		InFlight:     "largest number of attempts with sent <= t < end, by sweep over rows; an end comes before a start of the same microsecond",
+		Result:       "HTTP 200, every event parsed, no error object, non-empty text, a finish_reason, the stream's end, and usage",
+		Buffered:     "completion_tokens > 1 and last_token - first_token < max(1000 us, 1 % of latency)",
+		Oracle:       "exact answer of a generated task after the normalisation that loadgen documents; apart from transport",
+		Commitment:   "first 16 bytes of HMAC-SHA-256 under the run's secret over label, 0x00, bytes",
+	}
+}

@@ -1,0 +1,290 @@
+package ledger
+
+// Ledger is ledger.json: what a run establishes, what it does not, and why. All of it is computed by Summarize from
+// config.json, rows.jsonl, resources.jsonl and events.jsonl, so that anybody who has these can compute it again.
+// It names no address, key, prompt or answer.
+type Ledger struct {
+	SchemaVersion int64  `json:"schema_version"`
+	Operation     string `json:"operation"` // "soak"
+	Document      string `json:"document"`  // "ledger"
+
+	RunID         string `json:"run_id"`
+	RunOrdinal    int64  `json:"run_ordinal"`
+	Nonce         string `json:"nonce"`
+	ConfigSHA256  string `json:"config_sha256"`
+	StartedWallUS int64  `json:"started_wall_us"`
+	EndedWallUS   Opt    `json:"ended_wall_us"` // of the last end event
+	Status        string `json:"status"`        // StatusFinished, StatusInterrupted or StatusFailed
+	StatusDetail  string `json:"status_detail"`
+
+	Contract           string   `json:"contract"`
+	Contexts           int64    `json:"contexts"` // planned
+	TurnsPerContext    int64    `json:"turns_per_context"`
+	Workers            int64    `json:"workers"`
+	Segments           int64    `json:"segments"`
+	Model              string   `json:"model"`
+	EndpointScope      string   `json:"endpoint_scope"`
+	EndpointCommitment string   `json:"endpoint_commitment"`
+	InProcess          bool     `json:"in_process"`
+	Workload           Workload `json:"workload"`
+	Base               string   `json:"base"` // the fingerprint that all rows carry; empty where nothing is shared
+	MaxTokens          int64    `json:"max_tokens"`
+	Client             Build    `json:"client"`
+
+	Files     []File `json:"files"`      // config, rows, resources, events in this order
+	FilesRoot string `json:"files_root"` // Merkle root over Files
+
+	Counts  Counts  `json:"counts"`
+	Tokens  Tokens  `json:"tokens"`
+	WallUS  int64   `json:"wall_us"`
+	Rates   Rates   `json:"rates"`
+	Times   Times   `json:"times"`
+	Peaks   Peaks   `json:"peaks"`
+	Oracle  Oracle  `json:"oracle"`
+	Samples Samples `json:"samples"`
+
+	Series         []SeriesSummary  `json:"series"`
+	Reconciliation []Reconciliation `json:"reconciliation"`
+
+	Definitions Defs        `json:"definitions"`
+	Claims      []Claim     `json:"claims"`
+	NonClaims   []Statement `json:"non_claims"`
+	NotExposed  []Statement `json:"not_exposed"`
+	Admission   Admission   `json:"admission"`
+}
+
+// File binds one file. Hashes are lower-case hex.
+type File struct {
+	Name       string `json:"name"`
+	Bytes      int64  `json:"bytes"`
+	Lines      int64  `json:"lines"` // line feeds; config.json has none
+	SHA256     string `json:"sha256"`
+	MerkleRoot string `json:"merkle_root"` // over its lines without line feed (config.json: one leaf), RFC 6962
+}
+
+// Counts of contexts, turns, attempts. A turn's result is its last attempt.
+type Counts struct {
+	Submitted      int64          `json:"submitted"` // contexts with at least one attempt
+	Completed      int64          `json:"completed"` // contexts whose every turn's result is ok
+	Failed         int64          `json:"failed"`    // submitted and not completed
+	Turns          int64          `json:"turns"`     // turns whose result is ok
+	UsageResponses int64          `json:"usage_responses"`
+	UsageMissing   int64          `json:"usage_missing"` // results that are ok in all but usage
+	Attempts       int64          `json:"attempts"`
+	Retries        int64          `json:"retries"` // attempts beyond a turn's first
+	Reconnects     int64          `json:"reconnects"`
+	ConnReused     int64          `json:"conn_reused"`
+	NotDone        int64          `json:"not_done"`      // results without [DONE]
+	NotFinished    int64          `json:"not_finished"`  // results without finish_reason
+	LengthCapped   int64          `json:"length_capped"` // results with finish_reason length
+	TTFTMissing    int64          `json:"ttft_missing"`  // results without a first token's time
+	Buffered       int64          `json:"buffered"`
+	Quirky         int64          `json:"quirky"`   // attempts with any quirk
+	Quirks         int64          `json:"quirks"`   // all rows' quirks, or-ed
+	Outcomes       []OutcomeCount `json:"outcomes"` // of attempts, those that occur, in the order of Outcomes
+}
+
+// OutcomeCount is how many attempts ended so.
+type OutcomeCount struct {
+	Outcome Outcome `json:"outcome"`
+	Count   int64   `json:"count"`
+}
+
+// Tokens are sums over the rows that are results, from usage, beside what was seen.
+type Tokens struct {
+	Prompt          int64 `json:"prompt"`
+	Completion      int64 `json:"completion"`
+	Cached          Opt   `json:"cached"` // null: no response exposed it
+	CachedResponses int64 `json:"cached_responses"`
+	Deltas          int64 `json:"deltas"`
+	TextBytes       int64 `json:"text_bytes"`
+	RowsEqual       int64 `json:"rows_equal"`        // results with as many deltas as completion tokens
+	RowsFewerDeltas int64 `json:"rows_fewer_deltas"` // several tokens a delta, or tokens without text
+	RowsMoreDeltas  int64 `json:"rows_more_deltas"`
+	Wasted          int64 `json:"wasted"` // of attempts that are not results
+	Spent           int64 `json:"spent"`  // prompt + completion over all attempts that exposed usage
+}
+
+// Rates over WallUS, in whole numbers per 10^6 seconds. Null where the wall is 0.
+type Rates struct {
+	ResultsPer1e6s     Opt `json:"results_per_1e6s"` // nonempty, usage-bearing results
+	PromptPer1e6s      Opt `json:"prompt_tokens_per_1e6s"`
+	CompletionPer1e6s  Opt `json:"completion_tokens_per_1e6s"`
+	WarmResults        Opt `json:"warm_results"`          // results after the first Workers of them
+	WarmWallUS         Opt `json:"warm_wall_us"`          // from the end of the Workers-th result to the end of the last; null with several segments
+	WarmResultsPer1e6s Opt `json:"warm_results_per_1e6s"` // without the cost of filling caches
+}
+
+// Times are distributions over results, but for those of the queue, which are over submitted contexts.
+type Times struct {
+	TTFT         Distribution `json:"ttft"`
+	FirstContent Distribution `json:"first_content"`
+	Latency      Distribution `json:"latency"`
+	LatencyFull  Distribution `json:"latency_from_picked"`
+	Adjusted     Distribution `json:"latency_adjusted"` // over all submitted turns, a failure as plus infinity
+	QueueAge     Distribution `json:"queue_age"`
+	SendLag      Distribution `json:"send_lag"`
+}
+
+// Distribution of n times in µs.
+type Distribution struct {
+	N     int64    `json:"n"`
+	MinUS Opt      `json:"min_us"`
+	P50   Quantile `json:"p50"`
+	P90   Quantile `json:"p90"`
+	P95   Quantile `json:"p95"`
+	P99   Quantile `json:"p99"`
+	P999  Quantile `json:"p999"`
+	MaxUS Opt      `json:"max_us"`
+	SumUS Opt      `json:"sum_us"` // null if it has an infinite member
+}
+
+// Quantile is one order statistic and how much it says.
+type Quantile struct {
+	ValueUS  Opt    `json:"value_us"`
+	UpperUS  Opt    `json:"upper_us"` // see Defs.Bound
+	Evidence string `json:"evidence"`
+}
+
+// Values of Quantile.Evidence.
+const (
+	EvidenceBound    = "bound_99"    // ValueUS is the sample's, UpperUS bounds the percentile at 99 % confidence
+	EvidenceSample   = "sample_only" // n is too small for a bound: ValueUS describes the sample, and only its maximum is known to matter
+	EvidenceInfinite = "infinite"    // the percentile falls on failures
+	EvidenceNone     = "none"        // n is 0
+)
+
+// Peaks are the largest values seen. In_flight is exact; those of memory are the largest sample.
+type Peaks struct {
+	InFlight         int64 `json:"in_flight"`          // by sweep over rows, the largest of any segment
+	InFlightObserved Opt   `json:"in_flight_observed"` // by the client's own counter, from peak events
+	ClientRSSBytes   Opt   `json:"client_rss_bytes"`
+	ClientHWMBytes   Opt   `json:"client_hwm_bytes"`
+	ClientHeapBytes  Opt   `json:"client_heap_bytes"`
+	ClientFDs        Opt   `json:"client_fds"`
+	Goroutines       Opt   `json:"client_goroutines"`
+	SchedLagUS       Opt   `json:"client_sched_lag_us"`
+	GCPauseUS        Opt   `json:"client_gc_pause_us"`
+	ServerRSSBytes   Opt   `json:"server_rss_bytes"`
+	ServerHWMBytes   Opt   `json:"server_hwm_bytes"`
+	ServerHeapBytes  Opt   `json:"server_heap_bytes"`
+	ServerRunning    Opt   `json:"server_requests_running"` // what the endpoint itself said, its gauge's largest reading
+}
+
+// Oracle is the score of the tasks, over results, apart from transport. Rates are in parts per million.
+type Oracle struct {
+	Checked        int64       `json:"checked"`
+	Passed         int64       `json:"passed"`
+	Failed         int64       `json:"failed"`
+	None           int64       `json:"none"`
+	PassRatePPM    Opt         `json:"pass_rate_ppm"` // of checked, rounded down
+	WilsonLowPPM   Opt         `json:"wilson_low_ppm"`
+	WilsonHighPPM  Opt         `json:"wilson_high_ppm"`
+	ByTask         []TaskScore `json:"by_task"` // by name
+	ConfidencePPM  int64       `json:"confidence_ppm"`
+	DistinctOutput int64       `json:"distinct_outputs"` // different output commitments among results
+}
+
+// TaskScore is the score of one kind of task.
+type TaskScore struct {
+	Task    string `json:"task"`
+	Checked int64  `json:"checked"`
+	Passed  int64  `json:"passed"`
+}
+
+// Samples is how the resource trace covers the run.
+type Samples struct {
+	Count          int64 `json:"count"`
+	SpanUS         int64 `json:"span_us"` // sum over segments, first to last
+	PeriodUS       int64 `json:"period_us"`
+	MaxGapUS       Opt   `json:"max_gap_us"` // between two samples of one segment
+	ScrapeErrors   int64 `json:"scrape_errors"`
+	ServerSamples  int64 `json:"server_samples"`
+	ServerRestarts int64 `json:"server_restarts"`
+	ClientCPUUS    Opt   `json:"client_cpu_us"` // last minus first, summed over segments
+	ServerCPUUS    Opt   `json:"server_cpu_us"`
+	HostBusyUS     Opt   `json:"host_busy_us"`
+	ClientSharePPM Opt   `json:"client_share_ppm"` // of the CPU time that the host's cores had; null in process
+}
+
+// SeriesSummary is one scraped series over the run.
+type SeriesSummary struct {
+	Name       string `json:"name"`
+	Source     string `json:"source"` // as first exposed
+	Values     int64  `json:"values"`
+	NaN        int64  `json:"nan"`
+	NotExposed int64  `json:"not_exposed"`
+	Errors     int64  `json:"errors"`
+	First      Opt    `json:"first"`
+	Last       Opt    `json:"last"`
+	Min        Opt    `json:"min"`
+	Max        Opt    `json:"max"`
+	Resets     int64  `json:"resets"` // a *_total series that fell
+}
+
+// Reconciliation sets what the server counted against what the client did.
+type Reconciliation struct {
+	Quantity string `json:"quantity"` // a series name
+	Client   int64  `json:"client"`   // over all rows
+	Outside  int64  `json:"outside"`  // the client's own requests outside the rows that fall into the samples' span (canary)
+	Server   int64  `json:"server"`   // last minus first
+	Residual int64  `json:"residual"` // server - client - outside
+}
+
+// Claim is something that the run establishes. Its value stands in the ledger at Evidence.
+type Claim struct {
+	ID        string `json:"id"`
+	Statement string `json:"statement"`
+	Value     int64  `json:"value"`
+	Unit      string `json:"unit"`
+	Evidence  string `json:"evidence"` // JSON pointer into this document
+	Bound     string `json:"bound"`    // what the claim does not go beyond
+}
+
+// Statement is something that the run does not establish, or that was not exposed, and why.
+type Statement struct {
+	ID     string `json:"id"`
+	Reason string `json:"reason"`
+}
+
+// Admission says whether the run counts at its rung.
+type Admission struct {
+	Rung     Opt      `json:"rung"` // null: not a rung
+	Admitted bool     `json:"admitted"`
+	Why      []string `json:"why"` // codes of what stands against it, in the order of AdmissionCodes; empty if admitted
+}
+
+// Codes of Admission.Why.
+const (
+	WhyNotARung     = "not_a_rung"
+	WhyNotFinished  = "not_finished"
+	WhyIncomplete   = "incomplete" // contexts missing or not submitted
+	WhyFailed       = "failed"
+	WhyUsage        = "usage_missing"
+	WhyWorkers      = "workers_unbounded"
+	WhyPeak         = "peak_out_of_bounds"
+	WhySamples      = "resource_samples" // too few, with gaps, or not covering the run
+	WhyResources    = "resource_evidence"
+	WhyTokens       = "tokens_implausible"
+	WhySharedBase   = "base_differs"
+	WhyServerChange = "server_restarted"
+)
+
+// AdmissionCodes lists them in their order.
+func AdmissionCodes() []string {
+	return []string{WhyNotARung, WhyNotFinished, WhyIncomplete, WhyFailed, WhyUsage, WhyWorkers, WhyPeak, WhySamples,
+		WhyResources, WhyTokens, WhySharedBase, WhyServerChange}
+}
+
+// Rungs are the only numbers of contexts that can be admitted.
+func Rungs() []int64 { return []int64{100, 1_000, 10_000, 100_000, 1_000_000} }
+
+// IsRung reports whether contexts is a rung.
+func IsRung(contexts int64) bool {
+	for _, r := range Rungs() {
+		if r == contexts {
+			return true
+		}
+	}
+	return false
+}

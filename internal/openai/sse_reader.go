@@ -42,7 +42,17 @@ type SSEReader struct {
 	err        error
 
 	data, typ []byte
-	comments  int
+	seen      SSESeen
+}
+
+// SSESeen is what a stream's bytes looked like: all of it legal, all of it known to trip readers.
+type SSESeen struct {
+	Comments  int  // comment lines: keep-alives, which are neither tokens nor events
+	Empty     int  // events with empty data
+	BOM       bool // a byte-order mark at the start
+	CR        bool // a line end other than LF
+	NoSpace   bool // a "data:" without a space behind it
+	MultiLine bool // an event of several data lines
 }
 
 // NewSSEReader reads events from src, each at most limit bytes long (0: DefaultEventLimit).
@@ -69,8 +79,8 @@ func (r *SSEReader) Reset(src io.Reader, limit int) {
 	*r = SSEReader{src: src, limit: limit, buf: buf, data: data, typ: typ}
 }
 
-// Comments returns how many comment lines have been read: keep-alives, which are neither tokens nor events.
-func (r *SSEReader) Comments() int { return r.comments }
+// Seen returns what has been seen so far.
+func (r *SSEReader) Seen() SSESeen { return r.seen }
 
 // Next returns the next event. It returns io.EOF after a clean end, ErrEventTooLong, or the error of the source; an
 // event that a failing source cut short is not handed out. Every error is final.
@@ -87,6 +97,9 @@ func (r *SSEReader) Next() (SSEEvent, error) {
 		}
 		if len(line) == 0 {
 			if hasData {
+				if len(r.data) == 1 {
+					r.seen.Empty++
+				}
 				return SSEEvent{Type: r.typ, Data: r.data[:len(r.data)-1]}, nil
 			}
 			r.data, r.typ, hasData = r.data[:0], r.typ[:0], false
@@ -94,14 +107,17 @@ func (r *SSEReader) Next() (SSEEvent, error) {
 		}
 		field, value, found := bytes.Cut(line, []byte{':'})
 		if found && len(field) == 0 {
-			r.comments++
+			r.seen.Comments++
 			continue
 		}
-		if len(value) > 0 && value[0] == ' ' {
+		space := len(value) > 0 && value[0] == ' '
+		if space {
 			value = value[1:]
 		}
 		switch string(field) {
 		case "data":
+			r.seen.NoSpace = r.seen.NoSpace || !space && len(value) > 0
+			r.seen.MultiLine = r.seen.MultiLine || hasData
 			if len(r.data)+len(value) > r.limit {
 				r.err = ErrEventTooLong
 				return SSEEvent{}, r.err
@@ -127,6 +143,7 @@ func (r *SSEReader) line() ([]byte, error) {
 		if i := lineEnd(pending[r.scanned:]); i >= 0 {
 			i += r.scanned
 			r.skipLF = pending[i] == '\r'
+			r.seen.CR = r.seen.CR || r.skipLF
 			r.start += i + 1
 			return r.first(pending[:i]), nil
 		}
@@ -147,7 +164,7 @@ func (r *SSEReader) first(line []byte) []byte {
 	r.scanned = 0
 	if !r.begun {
 		r.begun = true
-		line = bytes.TrimPrefix(line, utf8BOM)
+		line, r.seen.BOM = bytes.CutPrefix(line, utf8BOM)
 	}
 	return line
 }

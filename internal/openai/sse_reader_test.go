@@ -74,13 +74,13 @@ func sseCorpus(t testing.TB) []sseVector {
 }
 
 // events reads r to its end.
-func events(r io.Reader, limit int) (list string, comments int, err error) {
+func events(r io.Reader, limit int) (list string, seen SSESeen, err error) {
 	var s strings.Builder
 	sse := NewSSEReader(r, limit)
 	for {
 		e, err := sse.Next()
 		if err != nil {
-			return s.String(), sse.Comments(), err
+			return s.String(), sse.Seen(), err
 		}
 		fmt.Fprintf(&s, "%q %q %v\n", e.Type, e.Data, e.Unterminated)
 	}
@@ -111,12 +111,30 @@ func TestSSECorpus(t *testing.T) {
 				"data with EOF": iotest.DataErrReader(bytes.NewReader(b)),
 			}
 			for name, r := range readers {
-				got, comments, err := events(r, 0)
-				if err != io.EOF || got != v.want(t) || comments != v.Comments {
-					t.Errorf("%s: %d comments, error %v, events\n%swant %d comments and\n%s", name, comments, err, got, v.Comments, v.want(t))
+				got, seen, err := events(r, 0)
+				if err != io.EOF || got != v.want(t) || seen.Comments != v.Comments {
+					t.Errorf("%s: %d comments, error %v, events\n%swant %d comments and\n%s", name, seen.Comments, err, got, v.Comments, v.want(t))
 				}
 			}
 		})
+	}
+}
+
+func TestSSESeen(t *testing.T) {
+	for _, test := range []struct {
+		stream string
+		want   SSESeen
+	}{
+		{"data: a\n\n", SSESeen{}},
+		{"\ufeffdata: a\n\n", SSESeen{BOM: true}},
+		{"data:a\n\n", SSESeen{NoSpace: true}},
+		{"data: a\r\n\r\n", SSESeen{CR: true}},
+		{"data: a\ndata: b\n\n", SSESeen{MultiLine: true}},
+		{":\n\ndata:\n\n", SSESeen{Comments: 1, Empty: 1}},
+	} {
+		if _, got, _ := events(strings.NewReader(test.stream), 0); got != test.want {
+			t.Errorf("%q: %+v, want %+v", test.stream, got, test.want)
+		}
 	}
 }
 
@@ -177,11 +195,11 @@ func FuzzSSE(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) {
 		const limit = 1 << 12
-		want, comments, wantErr := events(bytes.NewReader(b), limit)
+		want, seen, wantErr := events(bytes.NewReader(b), limit)
 		rng := rand.New(rand.NewPCG(seed, 1))
-		got, gotComments, err := events(&chunked{b: b, err: io.EOF, cut: func() int { return rng.IntN(9) }}, limit)
-		if got != want || err != wantErr || gotComments != comments {
-			t.Errorf("re-cut: %d comments, %v, events\n%swhole: %d comments, %v, events\n%s", gotComments, err, got, comments, wantErr, want)
+		got, gotSeen, err := events(&chunked{b: b, err: io.EOF, cut: func() int { return rng.IntN(9) }}, limit)
+		if got != want || err != wantErr || gotSeen != seen {
+			t.Errorf("re-cut: %+v, %v, events\n%swhole: %+v, %v, events\n%s", gotSeen, err, got, seen, wantErr, want)
 		}
 	})
 }

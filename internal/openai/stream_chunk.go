@@ -26,7 +26,9 @@ type StreamChunk struct {
 	ToolBytes int  // length of tool-call names and arguments: they are tokens too
 
 	FinishReason []byte // empty: none yet
-	HasUsage     bool   // a usage object, not null
+	IndexDrift   bool   // a choice index other than 0
+	NullUsage    bool   // usage: null
+	HasUsage     bool   // a usage object
 	Usage        StreamUsage
 	// HasTimings is set by llama.cpp's "timings" object; TimingsCached is its cache_n, -1 where absent.
 	HasTimings    bool
@@ -72,6 +74,7 @@ func (c *StreamChunk) Decode(data []byte) error {
 			c.ID, _ = cur.str(c.ID[:0])
 		case "object":
 			v, ok := cur.str(cur.scratch[:0])
+			cur.scratch = v
 			object = ok && string(v) == "error"
 		case "choices":
 			c.choices()
@@ -131,6 +134,9 @@ func (c *StreamChunk) choices() {
 				if v, ok := c.cur.str(c.FinishReason[:0]); ok {
 					c.FinishReason = v
 				}
+			case "index":
+				n, ok := c.cur.count()
+				c.IndexDrift = c.IndexDrift || ok && n != 0
 			case "usage":
 				c.usage()
 			default:
@@ -243,6 +249,7 @@ func (c *StreamChunk) function() {
 }
 
 func (c *StreamChunk) usage() {
+	c.NullUsage = c.NullUsage || c.cur.peek() == 'n'
 	if !c.cur.open('{') {
 		return
 	}

@@ -25,6 +25,8 @@ func describe(c *StreamChunk) string {
 	add(len(c.FinishReason) > 0, "finish=%s", c.FinishReason)
 	u := c.Usage
 	add(c.HasUsage, "usage=%d/%d/%d/%d/%d", u.Prompt, u.Completion, u.Total, u.Cached, u.Reasoning)
+	add(c.NullUsage, "null-usage")
+	add(c.IndexDrift, "index")
 	add(c.HasTimings, "cache_n=%d", c.TimingsCached)
 	add(c.HasError, "error=%q/%d/%s", c.ErrorMessage, c.ErrorCode, c.ErrorType)
 	add(c.InvalidUTF8, "invalid-utf8")
@@ -34,8 +36,8 @@ func describe(c *StreamChunk) string {
 func TestStreamChunk(t *testing.T) {
 	c := new(StreamChunk) // one chunk for all: Decode must forget what came before
 	for _, test := range []struct{ in, want string }{
-		{`{"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":null}`, `id=a choices=1 role`},
-		{`{"id":"","choices":[{"index":197,"delta":{"content":"hi \u00e9\ud83d\ude00"}}]}`, `choices=1 content="hi é😀"`},
+		{`{"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":null}`, `id=a choices=1 role null-usage`},
+		{`{"id":"","choices":[{"index":197,"delta":{"content":"hi \u00e9\ud83d\ude00"}}]}`, `choices=1 content="hi é😀" index`},
 		{`{"choices":[{"delta":{"reasoning_content":"x","content":""}}]}`, `choices=1 reasoning="x"`},
 		{`{"choices":[{"delta":{"reasoning":"x","reasoning_content":"x"}}]}`, `choices=1 reasoning="x"`},
 		{`{"choices":[{"delta":{"content":[{"type":"text","text":"a"},{"text":"b"},3]}}]}`, `choices=1 content="ab"`},

@@ -12,7 +12,7 @@ import (
 // tensors finds a file's tensors by name.
 type tensors interface {
 	Tensor(name string) (weights.Tensor, bool)
-	Names() []string
+	Tensors() []weights.Tensor
 }
 
 // source is a model file as this package reads it: what it says of its shape, its tensors, and their names.
@@ -176,9 +176,9 @@ func (b *builder) leftover() error {
 		}
 	}
 	var extra []string
-	for _, name := range b.src.tensors.Names() {
-		if !b.used[name] {
-			extra = append(extra, name)
+	for _, t := range b.src.tensors.Tensors() {
+		if !b.used[t.Name] {
+			extra = append(extra, t.Name)
 		}
 	}
 	if len(extra) == 0 {

@@ -75,10 +75,8 @@ const (
 )
 
 // Validate reports the first thing that this package could not compute, in words that name the field.
-func (c *Config) Validate() error {
-	switch c.Arch {
-	case ArchLlama, ArchQwen2, ArchQwen3:
-	default:
+func (c Config) Validate() error {
+	if !known(c.Arch) {
 		return unknownArch(c.Arch)
 	}
 	for _, f := range []struct {
@@ -159,7 +157,7 @@ func (r *RoPE) validate(headDim int) error {
 }
 
 // Parameters is the number of weights, each counted once: a tied LM head adds none.
-func (c *Config) Parameters() int64 {
+func (c Config) Parameters() int64 {
 	h, f, d := int64(c.Hidden), int64(c.FFN), int64(c.HeadDim)
 	q, kv := int64(c.Heads)*d, int64(c.KVHeads)*d
 	layer := 2*h + (q+2*kv)*h + h*q + 3*h*f
@@ -182,9 +180,11 @@ func (c *Config) Parameters() int64 {
 	return n
 }
 
+func known(arch string) bool { return arch == ArchLlama || arch == ArchQwen2 || arch == ArchQwen3 }
+
 func unknownArch(name string) error {
 	return fmt.Errorf("architecture %q is not supported; llama, qwen2 and qwen3 are", name)
 }
 
 // scale multiplies q·k.
-func (c *Config) scale() float32 { return float32(1 / math.Sqrt(float64(c.HeadDim))) }
+func (c Config) scale() float32 { return float32(1 / math.Sqrt(float64(c.HeadDim))) }

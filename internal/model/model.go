@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"cotenant/internal/backend"
+	"cotenant/internal/tokenizer"
+	"cotenant/internal/weights"
 )
 
 // Options bound the memory of a model's workspace. The zero value takes the defaults.
@@ -28,7 +30,7 @@ const (
 )
 
 // Model is a decoder whose weights lie on one backend. Like the backend, it belongs to one goroutine: only Config,
-// ContextLength, KVBytesPerToken and EOS may be called from others.
+// ContextLength, MaxBatchTokens, KVBytesPerToken, Tokenizer, EOS, Info and Digest may be called from others.
 type Model struct {
 	cfg   Config
 	ctx   int
@@ -41,7 +43,9 @@ type Model struct {
 	layer []layer
 	work  workspace
 	eos   []int32
-	close func() error // unmaps the file
+	file  *weights.File
+	info  Info
+	tok   *tokenizer.Tokenizer
 }
 
 // layer is one decoder layer's weights; biases and head norms are nil where the model has none.
@@ -71,6 +75,10 @@ func (m *Model) MaxBatchTokens() int { return m.work.tokens }
 // generation_config.json, GGUF's eos and eot). It may be empty. The caller doesn't modify it.
 func (m *Model) EOS() []int32 { return m.eos }
 
+// Tokenizer returns the model's tokenizer. It is safe for concurrent use, and outlives the model. Ids from its VocabSize to
+// Config().VocabSize have logits, of padding that was never trained: they mustn't be chosen.
+func (m *Model) Tokenizer() *tokenizer.Tokenizer { return m.tok }
+
 // NewKV allocates paged memory for keys and values of all layers.
 func (m *Model) NewKV(pageSize, pages int) (backend.KV, error) {
 	if pageSize < 1 || pages < 1 {
@@ -97,5 +105,5 @@ func (m *Model) kvConfig(pageSize, pages int) backend.KVConfig {
 
 // Close closes the backend, which may read weights from the file's mapping until then, and unmaps the file.
 func (m *Model) Close() error {
-	return errors.Join(m.be.Close(), m.close())
+	return errors.Join(m.be.Close(), m.file.Close())
 }

@@ -1,0 +1,180 @@
+package scrape
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// Metrics scrapes a Prometheus text document and returns one reading per canonical name, in the order of Names, also when the
+// scrape failed: then every state is StateError, or StateNotExposed where the server has no such document.
+func (c *Client) Metrics(ctx context.Context, url string) ([]Reading, error) {
+	body, err := c.get(ctx, url, "text/plain;version=0.0.4;q=1,*/*;q=0.1")
+	if err == nil {
+		var readings []Reading
+		if readings, err = ParseMetrics(body); err == nil {
+			return readings, nil
+		}
+	}
+	state := StateError
+	if errors.Is(err, ErrAbsent) {
+		state = StateNotExposed
+	}
+	return All(state), fmt.Errorf("scraping metrics: %w", err)
+}
+
+// All returns a reading of every canonical name in one state without a value.
+func All(state string) []Reading {
+	readings := make([]Reading, len(table))
+	for i, s := range table {
+		readings[i] = Reading{Name: s.name, State: state}
+	}
+	return readings
+}
+
+// ParseMetrics maps a Prometheus text document (exposition format 0.0.4) to the canonical names.
+func ParseMetrics(text []byte) ([]Reading, error) {
+	// A last line without its line feed is common and harmless; the parser refuses it.
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		text = append(bytes.Clone(text), '\n')
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("parsing metrics: %w", err)
+	}
+	readings := All(StateNotExposed)
+	for i, s := range table {
+		for _, r := range s.sources {
+			if reading, ok := r.read(families); ok {
+				reading.Name = s.name
+				readings[i] = reading
+				break
+			}
+		}
+	}
+	return readings, nil
+}
+
+// read applies the rule; false where the server doesn't expose it.
+func (r rule) read(families map[string]*dto.MetricFamily) (Reading, bool) {
+	name := r.family
+	family := families[name]
+	if base, isTotal := strings.CutSuffix(name, "_total"); family == nil && isTotal {
+		name = base
+		family = families[name]
+	}
+	if family == nil {
+		return Reading{}, false
+	}
+	out := Reading{Source: r.source(name)}
+	total, found := 0.0, false
+	for _, m := range family.Metric {
+		v, ok := r.sample(m)
+		if !ok {
+			continue
+		}
+		switch {
+		case !found || math.IsNaN(v):
+			total = v
+		case r.fold == largest:
+			total = max(total, v)
+		default:
+			total += v
+		}
+		found = true
+	}
+	if !found {
+		return Reading{}, false
+	}
+	scale := r.scale
+	if scale == 0 {
+		scale = 1
+	}
+	out.Value, out.State = scaled(total, scale)
+	return out, true
+}
+
+// source is the series as the server names it.
+func (r rule) source(family string) string {
+	switch r.fold {
+	case histSum:
+		return family + "_sum"
+	case histCount:
+		return family + "_count"
+	}
+	if name, value, ok := strings.Cut(r.label, "="); ok {
+		return fmt.Sprintf("%s{%s=%q}", family, name, value)
+	}
+	if r.label != "" {
+		return fmt.Sprintf("%s{%s}", family, r.label)
+	}
+	return family
+}
+
+func (r rule) sample(m *dto.Metric) (float64, bool) {
+	if r.fold == labelsProd {
+		a, b, _ := strings.Cut(r.label, "*")
+		x, okX := labelNumber(m, a)
+		y, okY := labelNumber(m, b)
+		return x * y, okX && okY
+	}
+	if name, value, ok := strings.Cut(r.label, "="); ok {
+		if got, has := label(m, name); !has || got != value {
+			return 0, false
+		}
+	}
+	switch r.fold {
+	case histSum:
+		switch {
+		case m.Histogram != nil:
+			return m.Histogram.GetSampleSum(), true
+		case m.Summary != nil:
+			return m.Summary.GetSampleSum(), true
+		}
+		return 0, false
+	case histCount:
+		switch {
+		case m.Histogram != nil:
+			return float64(m.Histogram.GetSampleCount()), true
+		case m.Summary != nil:
+			return float64(m.Summary.GetSampleCount()), true
+		}
+		return 0, false
+	}
+	switch {
+	case m.Counter != nil:
+		return m.Counter.GetValue(), true
+	case m.Gauge != nil:
+		return m.Gauge.GetValue(), true
+	case m.Untyped != nil:
+		return m.Untyped.GetValue(), true
+	}
+	return 0, false
+}
+
+func label(m *dto.Metric, name string) (string, bool) {
+	for _, l := range m.Label {
+		if l.GetName() == name {
+			return l.GetValue(), true
+		}
+	}
+	return "", false
+}
+
+func labelNumber(m *dto.Metric, name string) (float64, bool) {
+	s, ok := label(m, name)
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	return v, err == nil
+}

@@ -44,6 +44,7 @@ type Config struct {
 	ConnectionPolicy   string   `json:"connection_policy"`   // "keepalive": one connection a worker, reused while the server keeps it
 
 	Workload     Workload `json:"workload"`
+	BaseSHA256   string   `json:"base_sha256"` // of the shared base's bytes; empty where nothing is shared
 	Sampling     Sampling `json:"sampling"`
 	Timeouts     Timeouts `json:"timeouts"`
 	MetricsURL   string   `json:"metrics_url"` // empty if none; in clear, as the endpoint
@@ -60,9 +61,9 @@ type Config struct {
 type Workload struct {
 	Name       string `json:"name"` // loadgen's Source.Name
 	SHA256     string `json:"sha256"`
-	Seed       Opt    `json:"seed"`
+	Seed       string `json:"seed"`        // decimal, unsigned 64 bits; empty where the work is not generated
 	BaseTokens Opt    `json:"base_tokens"` // intended, not measured
-	BaseSHA256 string `json:"base_sha256"` // of the shared base's bytes; empty where nothing is shared
+	BaseCommit string `json:"base_commit"` // Commit(secret, "base", the shared base's bytes): what every row's base must equal
 	BaseBytes  int64  `json:"base_bytes"`
 	Unique     bool   `json:"unique_prompts"` // no two contexts send the same bytes
 }
@@ -72,7 +73,7 @@ type Sampling struct {
 	MaxTokens       int64  `json:"max_tokens"`
 	TemperatureE6   Opt    `json:"temperature_e6"`
 	TopPE6          Opt    `json:"top_p_e6"`
-	Seed            Opt    `json:"seed"`
+	Seed            Opt    `json:"seed,signed"`
 	Stream          bool   `json:"stream"`
 	IncludeUsage    bool   `json:"include_usage"`
 	ExtraBody       string `json:"extra_body"` // further members of the request body as sent, empty if none
@@ -104,7 +105,9 @@ type Defs struct {
 	TTFT         string `json:"ttft"`
 	FirstContent string `json:"first_content"`
 	Latency      string `json:"latency"`
+	LastToken    string `json:"last_token"`
 	LatencyFull  string `json:"latency_from_picked"`
+	InterToken   string `json:"inter_token"`
 	QueueAge     string `json:"queue_age"`
 	SendLag      string `json:"send_lag"`
 	Wall         string `json:"wall"`
@@ -127,6 +130,8 @@ func Definitions() Defs {
 		TTFT:         "sent to the first event with non-empty content, reasoning or tool text, or with usage.completion_tokens above 0 if earlier; null, never latency, where there was none",
 		FirstContent: "sent to the first event with non-empty content",
 		Latency:      "sent to end, of the attempt that is the result",
+		LastToken:    "sent to the last event that ttft's definition counts",
+		InterToken:   "(last_token - first_token) / (completion_tokens - 1), rounded down, of results with at least two tokens that aren't buffered",
 		LatencyFull:  "picked of the first attempt to end of the last: connecting, waiting and retries included",
 		QueueAge:     "queued to picked of the first attempt; in a closed loop every context is queued when its segment starts",
 		SendLag:      "picked to sent of the first attempt: connecting and the client's own delay",
@@ -134,10 +139,10 @@ func Definitions() Defs {
 		Rate:         "count over wall, rounded down to a whole number per 10^6 seconds",
 		Tokens:       "the provider's usage object; null where none came; never the requested number",
 		Percentile:   "nearest-rank order statistic: the ceil(p*n)-th smallest of n; no interpolation",
-		Bound:        "one-sided 99 % upper bound of the percentile by order statistics (binomial); null where n is too small",
+		Bound:        "one-sided 99 % upper bound of the percentile: the (t+1)-th largest with the largest t for which P(Bin(n,1-p) <= t) <= 1/100; evidence maximum where t is 0, null where there is none",
 		Adjusted:     "the same over all contexts, one that failed counted as plus infinity, shown as null with evidence infinite",
 		InFlight:     "largest number of attempts with sent <= t < end, by sweep over rows; an end comes before a start of the same microsecond",
-		Result:       "HTTP 200, every event parsed, no error object, non-empty text, a finish_reason, the stream's end, and usage",
+		Result:       "outcome ok: HTTP 200, every event parsed, no error object, non-empty text, the end marked by a finish_reason or [DONE]; it is usage-bearing where prompt and completion tokens came too",
 		Buffered:     "completion_tokens > 1 and last_token - first_token < max(1000 us, 1 % of latency)",
 		Oracle:       "exact answer of a generated task after the normalisation that loadgen documents; apart from transport",
 		Commitment:   "first 16 bytes of HMAC-SHA-256 under the run's secret over label, 0x00, bytes",

@@ -36,7 +36,7 @@ type Ledger struct {
 
 	Counts  Counts  `json:"counts"`
 	Tokens  Tokens  `json:"tokens"`
-	WallUS  int64   `json:"wall_us"`
+	WallUS  int64   `json:"wall_us,signed"`
 	Rates   Rates   `json:"rates"`
 	Times   Times   `json:"times"`
 	Peaks   Peaks   `json:"peaks"`
@@ -79,9 +79,11 @@ type Counts struct {
 	LengthCapped   int64          `json:"length_capped"` // results with finish_reason length
 	TTFTMissing    int64          `json:"ttft_missing"`  // results without a first token's time
 	Buffered       int64          `json:"buffered"`
-	Quirky         int64          `json:"quirky"`   // attempts with any quirk
-	Quirks         int64          `json:"quirks"`   // all rows' quirks, or-ed
-	Outcomes       []OutcomeCount `json:"outcomes"` // of attempts, those that occur, in the order of Outcomes
+	Quirky         int64          `json:"quirky"`     // attempts with any quirk
+	Quirks         int64          `json:"quirks"`     // all rows' quirks, or-ed
+	Duplicates     int64          `json:"duplicates"` // attempts after a turn's result
+	Strays         int64          `json:"strays"`     // attempts of contexts or turns that weren't planned
+	Outcomes       []OutcomeCount `json:"outcomes"`   // of attempts, those that occur, in the order of Outcomes
 }
 
 // OutcomeCount is how many attempts ended so.
@@ -111,7 +113,7 @@ type Rates struct {
 	PromptPer1e6s      Opt `json:"prompt_tokens_per_1e6s"`
 	CompletionPer1e6s  Opt `json:"completion_tokens_per_1e6s"`
 	WarmResults        Opt `json:"warm_results"`          // results after the first Workers of them
-	WarmWallUS         Opt `json:"warm_wall_us"`          // from the end of the Workers-th result to the end of the last; null with several segments
+	WarmWallUS         Opt `json:"warm_wall_us,signed"`   // from the end of the Workers-th result to the end of the last; null with several segments
 	WarmResultsPer1e6s Opt `json:"warm_results_per_1e6s"` // without the cost of filling caches
 }
 
@@ -120,7 +122,9 @@ type Times struct {
 	TTFT         Distribution `json:"ttft"`
 	FirstContent Distribution `json:"first_content"`
 	Latency      Distribution `json:"latency"`
+	LastToken    Distribution `json:"last_token"`
 	LatencyFull  Distribution `json:"latency_from_picked"`
+	InterToken   Distribution `json:"inter_token"`
 	Adjusted     Distribution `json:"latency_adjusted"` // over all submitted turns, a failure as plus infinity
 	QueueAge     Distribution `json:"queue_age"`
 	SendLag      Distribution `json:"send_lag"`
@@ -129,28 +133,30 @@ type Times struct {
 // Distribution of n times in µs.
 type Distribution struct {
 	N     int64    `json:"n"`
-	MinUS Opt      `json:"min_us"`
+	MinUS Opt      `json:"min_us,signed"`
 	P50   Quantile `json:"p50"`
 	P90   Quantile `json:"p90"`
 	P95   Quantile `json:"p95"`
 	P99   Quantile `json:"p99"`
 	P999  Quantile `json:"p999"`
-	MaxUS Opt      `json:"max_us"`
-	SumUS Opt      `json:"sum_us"` // null if it has an infinite member
+	MaxUS Opt      `json:"max_us,signed"`
+	SumUS Opt      `json:"sum_us,signed"` // null if it has an infinite member
 }
 
-// Quantile is one order statistic and how much it says.
+// Quantile is one order statistic and how much it says. ValueUS describes the sample; UpperUS bounds the percentile that
+// the sample was drawn from, see Defs.Bound.
 type Quantile struct {
-	ValueUS  Opt    `json:"value_us"`
-	UpperUS  Opt    `json:"upper_us"` // see Defs.Bound
+	ValueUS  Opt    `json:"value_us,signed"`
+	UpperUS  Opt    `json:"upper_us,signed"`
 	Evidence string `json:"evidence"`
 }
 
 // Values of Quantile.Evidence.
 const (
-	EvidenceBound    = "bound_99"    // ValueUS is the sample's, UpperUS bounds the percentile at 99 % confidence
-	EvidenceSample   = "sample_only" // n is too small for a bound: ValueUS describes the sample, and only its maximum is known to matter
-	EvidenceInfinite = "infinite"    // the percentile falls on failures
+	EvidenceBound    = "bound_99"    // UpperUS is an order statistic below the maximum
+	EvidenceMaximum  = "maximum"     // UpperUS is the maximum: the sample gives no smaller bound
+	EvidenceSample   = "sample_only" // the sample is too small for any bound
+	EvidenceInfinite = "infinite"    // the value or its bound falls on failures; whichever is null is infinite
 	EvidenceNone     = "none"        // n is 0
 )
 
@@ -173,16 +179,15 @@ type Peaks struct {
 
 // Oracle is the score of the tasks, over results, apart from transport. Rates are in parts per million.
 type Oracle struct {
-	Checked        int64       `json:"checked"`
-	Passed         int64       `json:"passed"`
-	Failed         int64       `json:"failed"`
-	None           int64       `json:"none"`
-	PassRatePPM    Opt         `json:"pass_rate_ppm"` // of checked, rounded down
-	WilsonLowPPM   Opt         `json:"wilson_low_ppm"`
-	WilsonHighPPM  Opt         `json:"wilson_high_ppm"`
-	ByTask         []TaskScore `json:"by_task"` // by name
-	ConfidencePPM  int64       `json:"confidence_ppm"`
-	DistinctOutput int64       `json:"distinct_outputs"` // different output commitments among results
+	Checked       int64       `json:"checked"`
+	Passed        int64       `json:"passed"`
+	Failed        int64       `json:"failed"`
+	None          int64       `json:"none"`
+	PassRatePPM   Opt         `json:"pass_rate_ppm"` // of checked, rounded down
+	WilsonLowPPM  Opt         `json:"wilson_low_ppm"`
+	WilsonHighPPM Opt         `json:"wilson_high_ppm"`
+	ByTask        []TaskScore `json:"by_task"` // by name
+	ConfidencePPM int64       `json:"confidence_ppm"`
 }
 
 // TaskScore is the score of one kind of task.
@@ -195,15 +200,16 @@ type TaskScore struct {
 // Samples is how the resource trace covers the run.
 type Samples struct {
 	Count          int64 `json:"count"`
-	SpanUS         int64 `json:"span_us"` // sum over segments, first to last
+	SpanUS         int64 `json:"span_us,signed"` // sum over segments, first to last
 	PeriodUS       int64 `json:"period_us"`
-	MaxGapUS       Opt   `json:"max_gap_us"` // between two samples of one segment
+	MaxGapUS       Opt   `json:"max_gap_us,signed"` // between two samples of one segment
+	Covered        bool  `json:"covered"`           // each segment's samples reach from before its first request to after its last end
 	ScrapeErrors   int64 `json:"scrape_errors"`
 	ServerSamples  int64 `json:"server_samples"`
 	ServerRestarts int64 `json:"server_restarts"`
-	ClientCPUUS    Opt   `json:"client_cpu_us"` // last minus first, summed over segments
-	ServerCPUUS    Opt   `json:"server_cpu_us"`
-	HostBusyUS     Opt   `json:"host_busy_us"`
+	ClientCPUUS    Opt   `json:"client_cpu_us,signed"` // last minus first, summed over segments
+	ServerCPUUS    Opt   `json:"server_cpu_us,signed"`
+	HostBusyUS     Opt   `json:"host_busy_us,signed"`
 	ClientSharePPM Opt   `json:"client_share_ppm"` // of the CPU time that the host's cores had; null in process
 }
 
@@ -224,11 +230,11 @@ type SeriesSummary struct {
 
 // Reconciliation sets what the server counted against what the client did.
 type Reconciliation struct {
-	Quantity string `json:"quantity"` // a series name
-	Client   int64  `json:"client"`   // over all rows
-	Outside  int64  `json:"outside"`  // the client's own requests outside the rows that fall into the samples' span (canary)
-	Server   int64  `json:"server"`   // last minus first
-	Residual int64  `json:"residual"` // server - client - outside
+	Quantity string `json:"quantity"`        // a series name
+	Client   int64  `json:"client"`          // over all rows
+	Outside  int64  `json:"outside"`         // the client's own requests outside the rows that fall into the samples' span (canary)
+	Server   int64  `json:"server"`          // last minus first
+	Residual int64  `json:"residual,signed"` // server - client; servers differ in what they count, see docs/metrics.md
 }
 
 // Claim is something that the run establishes. Its value stands in the ledger at Evidence.

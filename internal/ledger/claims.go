@@ -1,0 +1,142 @@
+package ledger
+
+import "fmt"
+
+// What a claim about time needs: no more than 5 % of results may have come in one piece, and a client on the server's
+// machine may have used no more than 10 % of its cores.
+const (
+	MaxBufferedPPM    = 50_000
+	MaxClientSharePPM = 100_000
+)
+
+// ClaimTTFT is the claim that buffered answers rule out.
+const ClaimTTFT = "ttft_p50"
+
+// TTFTClaimable reports whether a run's times to first token mean what they say.
+func TTFTClaimable(c *Counts, ttft *Distribution) bool {
+	return ttft.N > 0 && c.TTFTMissing == 0 && c.Turns > 0 && c.Buffered*1_000_000 <= MaxBufferedPPM*c.Turns
+}
+
+// claims lists what the run establishes and what it doesn't. A run that isn't admitted establishes nothing.
+func claims(l *Ledger) ([]Claim, []Statement) {
+	out := []Claim{}
+	claim := func(id, statement string, v Opt, unit, evidence, bound string) {
+		if v.OK && l.Admission.Admitted {
+			out = append(out, Claim{id, statement, v.V, unit, evidence, bound})
+		}
+	}
+	claim("retired", "logical contexts that retired exactly once", Some(l.Counts.Completed), "contexts", "/counts/completed",
+		"by this client's record of one run; the contract is "+l.Contract)
+	claim("in_flight", "largest number of requests in flight at once, observed", Some(l.Peaks.InFlight), "requests", "/peaks/in_flight",
+		"between a request's last byte sent and its response's end, as the client saw them")
+	claim("client_memory", "largest resident memory of the client", l.Peaks.ClientHWMBytes, "bytes", "/peaks/client_hwm_bytes", clientMemoryBound(l))
+	claim("server_memory", "largest resident memory of the server's processes, sampled", l.Peaks.ServerRSSBytes, "bytes", "/peaks/server_rss_bytes",
+		"host memory, a sample every period_us; device memory is another series")
+	rateBound := "observed provider usage over the run's wall time; not a kernel's or the server's own rate"
+	if clientLimits(l) == "" {
+		claim("result_rate", "nonempty, usage-bearing results", l.Rates.ResultsPer1e6s, "per 10^6 s", "/rates/results_per_1e6s", rateBound)
+		claim("prompt_rate", "prompt tokens", l.Rates.PromptPer1e6s, "per 10^6 s", "/rates/prompt_tokens_per_1e6s", rateBound)
+		claim("completion_rate", "completion tokens", l.Rates.CompletionPer1e6s, "per 10^6 s", "/rates/completion_tokens_per_1e6s", rateBound)
+		claim("latency_p50", "median time from sent to end", l.Times.Latency.P50.ValueUS, "us", "/times/latency/p50/value_us", "of this run's sample")
+		claim("latency_p95_upper", "95th percentile of the time from sent to end, 99 % upper bound", boundOf(l.Times.Latency.P95), "us",
+			"/times/latency/p95/upper_us", "if the run's results are independent draws")
+		if TTFTClaimable(&l.Counts, &l.Times.TTFT) {
+			claim(ClaimTTFT, "median time to first token", l.Times.TTFT.P50.ValueUS, "us", "/times/ttft/p50/value_us", "of this run's sample")
+		}
+	}
+	if l.Oracle.Checked > 0 {
+		claim("tasks_right", "results whose answer the task's oracle accepts", Some(l.Oracle.Passed), "results", "/oracle/passed",
+			fmt.Sprintf("of %d generated tasks that were checked; not a measure of usefulness beyond them", l.Oracle.Checked))
+	}
+	for i, s := range l.Series {
+		claimSeries(l, i, s, claim)
+	}
+	return out, nonClaims(l)
+}
+
+// claimSeries claims what the endpoint itself exposed.
+func claimSeries(l *Ledger, i int, s SeriesSummary, claim func(id, statement string, v Opt, unit, evidence, bound string)) {
+	at := fmt.Sprintf("/series/%d/max", i)
+	said := "the endpoint's own reading of " + s.Source + ", sampled"
+	switch s.Name {
+	case SeriesQueueOldestAge:
+		claim("queue_oldest_age", "largest age of the oldest request in the server's queue", s.Max, "us", at, said)
+	case SeriesWaiting:
+		claim("queue_depth", "largest number of requests in the server's queue", s.Max, "requests", at, said)
+	case SeriesKVSlots:
+		claim("kv_slots", "largest number of sequences that held KV cache", s.Max, "sequences", at, said)
+	case SeriesKVPagesUsed:
+		claim("kv_pages", "largest number of KV pages in use", s.Max, "pages", at, said)
+	case SeriesDeviceMemory:
+		claim("device_memory", "largest device memory", s.Max, "bytes", at, said)
+	case SeriesPrefixHits:
+		for j, r := range l.Reconciliation {
+			if r.Quantity == SeriesPrefixHits && r.Residual == 0 {
+				claim("prefix_hits", "prompt tokens taken from the prefix cache, by the server's counter and by usage alike", Some(r.Server), "tokens",
+					fmt.Sprintf("/reconciliation/%d/server", j), "that they were reused, not what that was worth")
+			}
+		}
+	}
+}
+
+func clientMemoryBound(l *Ledger) string {
+	if l.InProcess {
+		return "VmHWM of the one process that holds client and server"
+	}
+	return "VmHWM of the soaking process"
+}
+
+func boundOf(q Quantile) Opt {
+	if q.Evidence != EvidenceBound && q.Evidence != EvidenceMaximum {
+		return Opt{}
+	}
+	return q.UpperUS
+}
+
+// clientLimits says why times and rates may be the client's rather than the server's, empty if nothing says so.
+func clientLimits(l *Ledger) string {
+	if l.EndpointScope != ScopeLoopback || !l.Samples.ClientSharePPM.OK || l.Samples.ClientSharePPM.V <= MaxClientSharePPM {
+		return ""
+	}
+	return fmt.Sprintf("the client used %d ppm of the cores that it shared with the server; the limit is %d", l.Samples.ClientSharePPM.V, MaxClientSharePPM)
+}
+
+func nonClaims(l *Ledger) []Statement {
+	out := []Statement{}
+	add := func(id, format string, args ...any) { out = append(out, Statement{id, fmt.Sprintf(format, args...)}) }
+	if !l.Admission.Admitted {
+		add("admission", "the run isn't admitted (see admission.why): its numbers describe it and establish nothing")
+	}
+	add("that_it_happened", "hashes and signatures prove that the files haven't changed since, not that a server answered; a nonce or a second observer would add to that")
+	add("kernel_rates", "rates are provider usage over wall time")
+	add("backend_speed_up", "one run compares nothing; two like runs would")
+	add("prefix_cache_benefit", "needs a second arm with unique prompts")
+	add("multi_user_fairness", "all contexts belong to one tenant")
+	if l.Oracle.Checked == 0 {
+		add("task_quality", "no result had an oracle: a result is nonempty text with usage, no more")
+	} else {
+		add("task_quality", "the oracle's tasks are generated and small; beyond them nothing is known")
+	}
+	if why := clientLimits(l); why != "" {
+		add("server_times_and_rates", "%s", why)
+	}
+	if l.InProcess {
+		add("server_times_apart", "client and server shared one process: times and rates are of the pair")
+	}
+	if !TTFTClaimable(&l.Counts, &l.Times.TTFT) {
+		add(ClaimTTFT, "of %d results %d came in one piece and %d had no first token's time: the limit is %d ppm and none", l.Counts.Turns, l.Counts.Buffered, l.Counts.TTFTMissing, MaxBufferedPPM)
+	}
+	if !boundOf(l.Times.Latency.P95).OK {
+		add("latency_p95_upper", "%d results are too few for a 99 %% bound of a 95th percentile", l.Times.Latency.N)
+	}
+	if l.Tokens.RowsFewerDeltas > 0 {
+		add("tokens_seen", "in %d results fewer deltas than completion tokens came: the rest is the provider's word", l.Tokens.RowsFewerDeltas)
+	}
+	for _, s := range l.NotExposed {
+		switch s.ID {
+		case SeriesKVSlots, SeriesKVPagesUsed, SeriesQueueOldestAge, SeriesPrefixHits, SeriesDeviceMemory, "server_rss_bytes", "server_process":
+			add(s.ID, "not exposed: %s", s.Reason)
+		}
+	}
+	return out
+}

@@ -1,0 +1,198 @@
+package ledger
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+)
+
+// Caps on what is read. A line above its cap is an error, not a longer buffer.
+const (
+	MaxLine     = 64 << 10
+	MaxDocument = 4 << 20
+)
+
+// Folder is a run folder that is being read.
+type Folder struct {
+	Dir          string
+	Config       Config
+	ConfigBytes  []byte
+	ConfigSHA256 string
+}
+
+// OpenFolder reads and checks config.json of dir.
+func OpenFolder(dir string) (*Folder, error) {
+	b, err := readDocument(filepath.Join(dir, ConfigFile))
+	if err != nil {
+		return nil, err
+	}
+	f := &Folder{Dir: dir, ConfigBytes: b}
+	if f.Config, err = ReadConfig(b); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", ConfigFile, err)
+	}
+	sum := sha256.Sum256(b)
+	f.ConfigSHA256 = hex.EncodeToString(sum[:])
+	return f, nil
+}
+
+// ReadConfig reads config.json's bytes, which must be in canonical form.
+func ReadConfig(b []byte) (Config, error) {
+	var c Config
+	if _, err := UnmarshalCanonical(b, &c, nil); err != nil {
+		return Config{}, err
+	}
+	return c, c.Check()
+}
+
+// ReadLedger reads ledger.json's bytes. Whether they are in canonical form is a rule of package verify, not asked here.
+func ReadLedger(b []byte) (Ledger, error) {
+	var l Ledger
+	if len(b) > MaxDocument {
+		return Ledger{}, fmt.Errorf("%d bytes: the limit is %d", len(b), MaxDocument)
+	}
+	if err := Unmarshal(b, &l); err != nil {
+		return Ledger{}, err
+	}
+	if l.Operation != Operation || l.Document != "ledger" {
+		return Ledger{}, fmt.Errorf("operation %q, document %q: want %q, %q", l.Operation, l.Document, Operation, "ledger")
+	}
+	if l.SchemaVersion != SchemaVersion {
+		return Ledger{}, fmt.Errorf("schema_version %d: this program reads %d", l.SchemaVersion, SchemaVersion)
+	}
+	return l, nil
+}
+
+// ReadFile reads ledger.json or ledger.dsse.json of the folder, up to MaxDocument bytes.
+func (f *Folder) ReadFile(name string) ([]byte, error) {
+	return readDocument(filepath.Join(f.Dir, name))
+}
+
+// Rows yields the rows in the file's order, and one error at most, after which it ends.
+func (f *Folder) Rows() iter.Seq2[Row, error] { return records(f, RowsFile, (*Row).Check) }
+
+// Resources yields the samples.
+func (f *Folder) Resources() iter.Seq2[Resource, error] {
+	return records(f, ResourcesFile, (*Resource).Check)
+}
+
+// Events yields the events.
+func (f *Folder) Events() iter.Seq2[Event, error] { return records(f, EventsFile, (*Event).Check) }
+
+// Files hashes the folder's files.
+func (f *Folder) Files() ([]File, error) {
+	d := newDigest()
+	d.document(f.ConfigBytes)
+	files := []File{d.file(ConfigFile)}
+	for _, name := range []string{RowsFile, ResourcesFile, EventsFile} {
+		d := newDigest()
+		for line, err := range lines(filepath.Join(f.Dir, name)) {
+			if err != nil {
+				return nil, err
+			}
+			d.line(line)
+		}
+		files = append(files, d.file(name))
+	}
+	return files, nil
+}
+
+// Summarize hashes the folder's files and computes its ledger.
+func (f *Folder) Summarize() (Ledger, error) {
+	files, err := f.Files()
+	if err != nil {
+		return Ledger{}, err
+	}
+	return Summarize(Run{Config: f.Config, ConfigSHA256: f.ConfigSHA256, Files: files, Rows: f.Rows(), Resources: f.Resources(), Events: f.Events()})
+}
+
+func records[T any](f *Folder, name string, check func(*T) error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		n := 0
+		var scratch []byte
+		for line, err := range lines(filepath.Join(f.Dir, name)) {
+			n++
+			var v T
+			if err == nil {
+				scratch, err = UnmarshalCanonical(line, &v, scratch)
+			}
+			if err == nil {
+				err = check(&v)
+			}
+			if err != nil {
+				var zero T
+				yield(zero, fmt.Errorf("reading %s, line %d: %w", name, n, err))
+				return
+			}
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+var errTorn = errors.New("the last line doesn't end in a line feed: it is torn")
+
+// lines yields a file's lines without line feed, each valid until the next.
+func lines(path string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		file, err := openRegular(path)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer file.Close()
+		r := bufio.NewReaderSize(file, MaxLine+1)
+		for {
+			line, err := r.ReadSlice('\n')
+			switch {
+			case err == nil:
+				if !yield(line[:len(line)-1], nil) {
+					return
+				}
+				continue
+			case err == io.EOF && len(line) == 0:
+				return
+			case err == io.EOF:
+				err = errTorn
+			case err == bufio.ErrBufferFull:
+				err = fmt.Errorf("longer than %d bytes", MaxLine)
+			}
+			yield(nil, err)
+			return
+		}
+	}
+}
+
+// openRegular opens a file for reading and refuses what may block or never end: a pipe, a device, a folder.
+func openRegular(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s isn't a regular file", path)
+	}
+	return os.Open(path)
+}
+
+func readDocument(path string) ([]byte, error) {
+	file, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	b, err := io.ReadAll(io.LimitReader(file, MaxDocument+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > MaxDocument {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, MaxDocument)
+	}
+	return b, nil
+}

@@ -65,7 +65,7 @@ type Prompt struct {
 // Sampling says how to choose tokens and when to stop. The zero value of a field means "off", but for Temperature
 // (0 is greedy) and TopP, RepetitionPenalty (0 is read as 1).
 type Sampling struct {
-	MaxTokens         int  // < 0: up to the context's end
+	MaxTokens         int  // < 0: up to the context's end; 0: the prompt alone (PromptLogprobs), finish reason length
 	MaxTokensExplicit bool // a prompt plus MaxTokens beyond the context is a RequestError
 	MinTokens         int
 	N                 int // choices, 1…8
@@ -88,7 +88,8 @@ type Sampling struct {
 
 // Stream delivers a request's chunks; one goroutine reads it.
 type Stream interface {
-	// Next blocks for the next chunk; io.EOF after every choice has finished. Any other error ends the stream.
+	// Next blocks for the next chunk; io.EOF after every choice has finished. ctx bounds this wait alone: after its error the
+	// stream goes on, no chunk is lost, and Next may be called again. Any other error ends the stream.
 	Next(ctx context.Context) (Chunk, error)
 	// Close cancels what still runs. It may be called at any time, also after the end.
 	Close()
@@ -133,8 +134,9 @@ type Stats struct {
 	Running, Waiting                  int // requests
 	QueueDepth                        int
 	QueueOldestAge                    time.Duration
-	QueueWait                         Histogram // seconds
-	Memory                            map[string]int64
+	QueueWait                         Histogram        // seconds
+	Memory                            map[string]int64 // bytes of host memory by kind
+	DeviceMemory                      map[string]int64 // bytes of device memory by kind; nil: no device
 	PrefixQueryTokens                 uint64
 	PrefixHitTokens                   uint64
 	PromptTokens                      uint64 // computed or cached, of requests that were admitted

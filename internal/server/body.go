@@ -1,0 +1,102 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"cotenant/internal/openai"
+)
+
+// readBody reads a JSON body within the limits. release gives its share of the memory budget back; it is never nil.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, release func(), err error) {
+	release = func() {}
+	if err := checkMediaType(r.Header); err != nil {
+		return nil, release, err
+	}
+	size := r.ContentLength
+	if size > s.cfg.MaxBody {
+		return nil, release, s.tooLarge()
+	}
+	if size < 0 { // chunked: it may grow to the limit
+		size = s.cfg.MaxBody
+	}
+	if s.bodies.Add(size) > s.cfg.MaxBodies {
+		s.bodies.Add(-size)
+		return nil, release, &failure{reason: reasonBusy, retryAfter: time.Second, err: &openai.Error{Status: 429,
+			Type: openai.TypeRateLimit, Code: "rate_limit_exceeded", Message: "too many request bodies at once; try again later"}}
+	}
+	release = func() { s.bodies.Add(-size) }
+	// A deadline on the connection's reads must be lifted again: it would end the wait for the answer, which watches the
+	// connection by reading from it.
+	rc := http.NewResponseController(w)
+	if rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout)) == nil {
+		defer rc.SetReadDeadline(time.Time{}) //nolint:errcheck // it could be set, so it can be lifted
+	}
+	if r.ContentLength > 0 {
+		body = make([]byte, 0, min(r.ContentLength, 64<<10)+1)
+	}
+	body, err = readAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBody), body)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		return body, release, nil
+	case errors.As(err, &tooLarge):
+		return nil, release, s.tooLarge()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, release, errSlowClient
+	case r.Context().Err() != nil:
+		return nil, release, errClientGone
+	}
+	return nil, release, openai.BadRequest("", "body can't be read: it ends before its length or is framed wrongly")
+}
+
+func readAll(r io.Reader, b []byte) ([]byte, error) {
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+}
+
+func (s *Server) tooLarge() error {
+	return &failure{reason: reasonTooLarge, err: &openai.Error{Status: 413, Type: openai.TypeInvalidRequest,
+		Code: "request_too_large", Message: "body is larger than " + strconv.FormatInt(s.cfg.MaxBody, 10) + " bytes"}}
+}
+
+// checkMediaType refuses what isn't JSON. That also keeps web pages from posting to a server on loopback behind their reader's
+// back: browsers send other sites' forms and plain text unasked, JSON only after asking (CORS), which is never granted.
+func checkMediaType(h http.Header) error {
+	refuse := func(format string) error {
+		return &failure{reason: reasonMediaType, err: &openai.Error{Status: 415, Type: openai.TypeInvalidRequest,
+			Code: "unsupported_media_type", Message: format}}
+	}
+	if enc := h.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return refuse("Content-Encoding " + strconv.Quote(clip(enc)) + " is not supported; send the body as it is")
+	}
+	ct := h.Get("Content-Type")
+	if ct == "" {
+		return nil
+	}
+	media, params, err := mime.ParseMediaType(ct)
+	if err != nil || media != "application/json" && !(strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")) {
+		return refuse("Content-Type is " + strconv.Quote(clip(ct)) + "; send `Content-Type: application/json`")
+	}
+	if cs := params["charset"]; cs != "" && !strings.EqualFold(cs, "utf-8") && !strings.EqualFold(cs, "utf8") {
+		return refuse("charset is " + strconv.Quote(clip(cs)) + "; JSON is UTF-8")
+	}
+	return nil
+}

@@ -20,6 +20,8 @@ const (
 	maxPairs         = 1 << 16
 	maxKeyBytes      = 1<<16 - 1 // the specification's own limit
 	maxNameBytes     = 1024
+	maxStringBytes   = 16 << 20 // a chat template has some 10 KB
+	maxElements      = 1 << 22  // a vocabulary has up to 300,000 tokens, its merges up to 500,000
 	maxDims          = 4
 	minTensorBytes   = 8 + 4 + 8 + 4 + 8 // description of a vector with an empty name
 )
@@ -72,19 +74,13 @@ func (c *cursor) u64() uint64 {
 	return 0
 }
 
-// str returns a length-prefixed string's bytes, borrowed.
-func (c *cursor) str() []byte { return c.take(c.u64()) }
-
-// name reads a key or a tensor's name of at most limit bytes.
-func (c *cursor) name(limit int) string {
-	b := c.str()
-	if c.err == nil && len(b) > limit {
-		c.err = fmt.Errorf("a name of %d bytes at byte %d, more than %d", len(b), c.pos-len(b), limit)
+// str returns a length-prefixed string's bytes, at most limit, borrowed.
+func (c *cursor) str(limit uint64) []byte {
+	n := c.u64()
+	if c.err == nil && n > limit {
+		c.err = fmt.Errorf("a string of %d bytes at byte %d; up to %d are read", n, c.pos, limit)
 	}
-	if c.err != nil {
-		return ""
-	}
-	return string(b)
+	return c.take(n)
 }
 
 func parseGGUF(data []byte) (*File, error) {
@@ -195,7 +191,7 @@ func ggufAlignment(meta metadata) (uint64, error) {
 
 // readTensor reads one description: name, dimensions (innermost first), type, offset.
 func readTensor(c *cursor) (Tensor, span, error) {
-	name := c.name(maxNameBytes)
+	name := string(c.str(maxNameBytes))
 	n := c.u32()
 	switch {
 	case c.err != nil:

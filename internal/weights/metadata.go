@@ -66,7 +66,7 @@ type metadata struct {
 func readPairs(c *cursor, count int) (metadata, error) {
 	m := metadata{values: make(map[string]value)}
 	for i := range count {
-		key := c.name(maxKeyBytes)
+		key := string(c.str(maxKeyBytes))
 		kind := valueType(c.u32())
 		if c.err == nil {
 			if _, twice := m.values[key]; twice {
@@ -89,7 +89,7 @@ func readValue(c *cursor, kind valueType) value {
 	case int64(kind) >= int64(len(valueTypes)):
 		c.err = fmt.Errorf("value type %d is unknown", kind)
 	case kind == typeString:
-		return value{kind: kind, raw: c.str()}
+		return value{kind: kind, raw: c.str(maxStringBytes)}
 	case kind == typeArray:
 		return readArray(c)
 	default:
@@ -115,14 +115,14 @@ func readArray(c *cursor) value {
 	if elem == typeString {
 		size = 8 // at least its length
 	}
-	if n > uint64(c.left()/size) {
-		c.err = fmt.Errorf("an array claims %d elements of %s in %d bytes", n, valueTypes[elem].name, c.left())
+	if n > maxElements || n > uint64(c.left()/size) {
+		c.err = fmt.Errorf("an array claims %d elements of %s in %d bytes; up to %d are read", n, valueTypes[elem].name, c.left(), maxElements)
 		return value{}
 	}
 	start := c.pos
 	if elem == typeString {
 		for range n {
-			if c.str(); c.err != nil {
+			if c.str(maxStringBytes); c.err != nil {
 				return value{}
 			}
 		}
@@ -288,7 +288,7 @@ func (f *File) Strings(key string) (StringList, bool, error) {
 	l := StringList{raw: v.raw, at: make([]int, 1, v.n+1)}
 	c := &cursor{data: v.raw}
 	for range v.n {
-		c.str()
+		c.str(maxStringBytes)
 		l.at = append(l.at, c.pos)
 	}
 	if c.err != nil {

@@ -17,7 +17,6 @@ import (
 // the offsets cover without hole or overlap.
 const (
 	maxHeader        = 100_000_000
-	maxHeaderName    = 64 << 10
 	maxHeaderRank    = 16
 	metadataEntry    = "__metadata__"
 	maxMetadataPairs = 1 << 16
@@ -108,7 +107,7 @@ func readHeader(s *scanner) ([]Tensor, []span, metadata, error) {
 
 func readHeaderMetadata(s *scanner, meta *metadata) error {
 	return s.object(func(key string) error {
-		raw, err := s.rawString()
+		text, err := s.text(maxStringBytes)
 		if err != nil {
 			return fmt.Errorf("__metadata__ key %s: %w", quote(key), err)
 		}
@@ -117,10 +116,6 @@ func readHeaderMetadata(s *scanner, meta *metadata) error {
 		}
 		if len(meta.keys) == maxMetadataPairs {
 			return fmt.Errorf("more than %d pairs in __metadata__", maxMetadataPairs)
-		}
-		text, err := unquote(raw)
-		if err != nil {
-			return err
 		}
 		meta.keys = append(meta.keys, key)
 		meta.values[key] = value{kind: typeString, raw: text}
@@ -133,12 +128,12 @@ func readEntry(s *scanner) (Tensor, span, error) {
 	var t Tensor
 	var dtype string
 	var offsets []int
-	seen := map[string]bool{}
+	var seen []string
 	err := s.object(func(member string) (err error) {
-		if seen[member] {
+		if slices.Contains(seen, member) {
 			return fmt.Errorf("%s is there twice", quote(member))
 		}
-		seen[member] = true
+		seen = append(seen, member)
 		switch member {
 		case "dtype":
 			dtype, err = s.string()
@@ -282,17 +277,22 @@ func (s *scanner) ints(limit int) ([]int, error) {
 	return out, err
 }
 
-// string reads a name: a string of at most maxHeaderName bytes, its escapes resolved.
+// string reads a name, copied.
 func (s *scanner) string() (string, error) {
+	text, err := s.text(maxNameBytes)
+	return string(text), err
+}
+
+// text reads a string of at most limit bytes before its escapes are resolved; borrowed where it has none.
+func (s *scanner) text(limit int) ([]byte, error) {
 	raw, err := s.rawString()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	if len(raw) > maxHeaderName {
-		return "", fmt.Errorf("a name of %d bytes, more than %d", len(raw), maxHeaderName)
+	if len(raw)-2 > limit {
+		return nil, fmt.Errorf("a string of %d bytes; up to %d are read", len(raw)-2, limit)
 	}
-	text, err := unquote(raw)
-	return string(text), err
+	return unquote(raw)
 }
 
 // rawString returns a string with its quotes, borrowed.

@@ -11,10 +11,13 @@ import (
 // maxShards bounds the files of one model. Published checkpoints have up to about 200.
 const maxShards = 4096
 
+// maxIndex bounds model.safetensors.index.json, in bytes. One of 92,000 tensors has 9 MB.
+const maxIndex = 32 << 20
+
 // openShards opens the model of model.safetensors.index.json: {"metadata": …, "weight_map": {tensor: file}}. Every tensor of
 // the map must be in its file; tensors that the map doesn't know are taken too, unless two files have one of that name.
 func openShards(dir string) (_ *File, err error) {
-	text, err := readCapped(filepath.Join(dir, indexName), MaxSidecar)
+	text, err := readCapped(filepath.Join(dir, indexName), maxIndex)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", indexName, err)
 	}

@@ -1,0 +1,8 @@
+//go:build !race
+
+package model
+
+const (
+	raceEnabled      = false
+	raceGreedyTokens = 0
+)

@@ -23,7 +23,7 @@ var (
 	varsHeap    = []string{"memstats.HeapAlloc", "runtime.memory.heap_alloc_bytes"}
 	varsSys     = []string{"memstats.Sys", "runtime.memory.sys_bytes"}
 	varsGCs     = []string{"memstats.NumGC", "runtime.memory.num_gc"}
-	varsRunning = []string{"cotenant.requests_running", "gateway.inflight_requests"}
+	varsRunning = []string{"cotenant.requests_in_flight", "gateway.inflight_requests"}
 )
 
 // Vars fetches an expvar document.

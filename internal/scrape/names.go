@@ -17,6 +17,7 @@ type rule struct {
 	label  string  // "name=value": only samples with it; for labelsProd "name*name"
 	fold   fold    //
 	scale  float64 // from the family's unit to the canonical one; 0 means 1
+	times  string  // a gauge of the same model_name that each sample is multiplied with
 }
 
 const (
@@ -54,6 +55,7 @@ var table = []series{
 		{family: "vllm:request_queue_time_seconds", fold: histSum, scale: seconds},
 	}},
 	{"kv_usage_ppm", []rule{
+		{family: "cotenant_kv_cache_usage_ratio", fold: largest, scale: ratio},
 		{family: "vllm:kv_cache_usage_perc", fold: largest, scale: ratio},
 		{family: "vllm:gpu_cache_usage_perc", fold: largest, scale: ratio},
 	}},
@@ -62,7 +64,7 @@ var table = []series{
 	{"kv_pages_cached", []rule{{family: "cotenant_kv_pages", label: "state=cached"}}},
 	{"kv_slots", []rule{{family: "cotenant_kv_slots"}}},
 	{"kv_capacity_tokens", []rule{
-		{family: "cotenant_kv_capacity_tokens"},
+		{family: "cotenant_kv_pages", times: "cotenant_kv_page_tokens"},
 		{family: "vllm:cache_config_info", label: "num_gpu_blocks*block_size", fold: labelsProd},
 	}},
 	{"server_memory_bytes", []rule{
@@ -95,7 +97,7 @@ var table = []series{
 		{family: "vllm:request_success_total"},
 	}},
 	{"preemptions_total", []rule{
-		{family: "cotenant_preemptions_total"},
+		{family: "cotenant_num_preemptions_total"},
 		{family: "vllm:num_preemptions_total"},
 	}},
 }

@@ -79,6 +79,9 @@ func (r rule) read(families map[string]*dto.MetricFamily) (Reading, bool) {
 	total, found := 0.0, false
 	for _, m := range family.Metric {
 		v, ok := r.sample(m)
+		if ok && r.times != "" {
+			v, ok = multiply(v, m, families[r.times])
+		}
 		if !ok {
 			continue
 		}
@@ -110,6 +113,9 @@ func (r rule) source(family string) string {
 		return family + "_sum"
 	case histCount:
 		return family + "_count"
+	}
+	if r.times != "" {
+		return family + "*" + r.times
 	}
 	if name, value, ok := strings.Cut(r.label, "="); ok {
 		return fmt.Sprintf("%s{%s=%q}", family, name, value)
@@ -157,6 +163,17 @@ func (r rule) sample(m *dto.Metric) (float64, bool) {
 		return m.Gauge.GetValue(), true
 	case m.Untyped != nil:
 		return m.Untyped.GetValue(), true
+	}
+	return 0, false
+}
+
+// multiply takes the factor from the sample of family with the model_name of m.
+func multiply(v float64, m *dto.Metric, family *dto.MetricFamily) (float64, bool) {
+	model, _ := label(m, "model_name")
+	for _, f := range family.GetMetric() {
+		if name, _ := label(f, "model_name"); name == model && f.Gauge != nil {
+			return v * f.Gauge.GetValue(), true
+		}
 	}
 	return 0, false
 }

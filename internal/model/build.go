@@ -36,7 +36,7 @@ func build(src *source, be backend.Backend, opt Options) (*Model, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	m := &Model{cfg: c, ctx: c.ContextLength, be: be, layer: make([]layer, c.Layers)}
+	m := &Model{cfg: c, ctx: min(c.ContextLength, defaultContext), be: be, layer: make([]layer, c.Layers)}
 	if opt.ContextLength != 0 {
 		if opt.ContextLength < 1 || opt.ContextLength > c.ContextLength {
 			return nil, fmt.Errorf("a context of %d tokens: the model was made for %d", opt.ContextLength, c.ContextLength)
@@ -185,6 +185,6 @@ func (b *builder) leftover() error {
 		return nil
 	}
 	slices.Sort(extra)
-	return fmt.Errorf("%d tensors that architecture %s doesn't use, the first is %q: the model is of a kind that is not supported",
+	return fmt.Errorf("%d tensors that architecture %s doesn't use, the first is %.80q: the model is of a kind that is not supported",
 		len(extra), b.src.Arch, extra[0])
 }

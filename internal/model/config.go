@@ -20,7 +20,7 @@ const (
 	maxHidden  = 1 << 16
 	maxLayers  = 512
 	maxHeads   = 1 << 10
-	maxHeadDim = 1 << 10
+	maxHeadDim = 1 << 8
 	maxFFN     = 1 << 19
 	maxContext = 1 << 22
 )
@@ -138,7 +138,7 @@ func (r *RoPE) validate(headDim int) error {
 		return nil
 	case ScalingLinear, ScalingLlama3:
 	default:
-		return fmt.Errorf("scaling type %q is not supported; default, linear and llama3 are", s.Type)
+		return fmt.Errorf("scaling type %.80q is not supported; default, linear and llama3 are", s.Type)
 	}
 	if !(s.Factor >= 1 && s.Factor <= 1e6) {
 		return fmt.Errorf("scaling factor is %g, must be from 1 to 1e6", s.Factor)
@@ -183,7 +183,7 @@ func (c Config) Parameters() int64 {
 func known(arch string) bool { return arch == ArchLlama || arch == ArchQwen2 || arch == ArchQwen3 }
 
 func unknownArch(name string) error {
-	return fmt.Errorf("architecture %q is not supported; llama, qwen2 and qwen3 are", name)
+	return fmt.Errorf("architecture %.80q is not supported; llama, qwen2 and qwen3 are", name)
 }
 
 // scale multiplies q·k.

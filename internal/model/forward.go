@@ -36,7 +36,7 @@ func newWorkspace(be backend.Backend, c *Config, opt Options) (workspace, error)
 	}
 	w.outputs = max(1, min(w.outputs, w.tokens, maxLogitsFloats/c.VocabSize))
 	heads := c.Heads * c.HeadDim
-	for _, b := range []struct {
+	buffers := []struct {
 		dst         *backend.Buffer
 		rows, width int
 	}{
@@ -50,7 +50,15 @@ func newWorkspace(be backend.Backend, c *Config, opt Options) (workspace, error)
 		{&w.outNormed, w.outputs, c.Hidden},
 		{&w.outHeads, w.outputs, heads},
 		{&w.logits, w.outputs, c.VocabSize},
-	} {
+	}
+	var bytes int64
+	for _, b := range buffers {
+		bytes += 4 * int64(b.rows) * int64(b.width)
+	}
+	if bytes > maxWorkspaceBytes {
+		return w, fmt.Errorf("activations of %d tokens a step would take %d MiB: take fewer tokens a step", w.tokens, bytes>>20)
+	}
+	for _, b := range buffers {
 		buf, err := be.Buffer(b.rows * b.width)
 		if err != nil {
 			return w, fmt.Errorf("workspace of %d rows: %w", w.tokens, err)

@@ -87,7 +87,7 @@ func (r *reader) rope(arch string, headDim int) RoPE {
 		}
 	case "none":
 	default:
-		r.fail(fmt.Errorf("%s.rope.scaling.type %q is not supported; none and linear are", r.arch, kind))
+		r.fail(fmt.Errorf("%s.rope.scaling.type %.80q is not supported; none and linear are", r.arch, kind))
 	}
 	return p
 }
@@ -117,7 +117,7 @@ func (r *reader) refuse() {
 		r.fail(errors.New("an embedding model is not supported"))
 	}
 	if s := r.text("general.type"); s != "" && s != "model" {
-		r.fail(fmt.Errorf("a file of type %q is not a model", s))
+		r.fail(fmt.Errorf("a file of type %.80q is not a model", s))
 	}
 	if n := r.plainInt("split.count", 1); n > 1 {
 		r.fail(fmt.Errorf("one of %d parts of a split GGUF; join them with llama-gguf-split --merge", n))

@@ -146,17 +146,17 @@ func (h *hfConfig) refuse() error {
 		return unknownArch(h.ModelType)
 	}
 	if len(h.Architectures) > 0 && !slices.Contains(h.Architectures, causal) {
-		return fmt.Errorf("architectures %q is not supported; %s is", h.Architectures, causal)
+		return fmt.Errorf("architectures %.80q is not supported; %s is", h.Architectures, causal)
 	}
 	if h.HiddenAct != nil && *h.HiddenAct != "silu" && *h.HiddenAct != "swish" {
-		return fmt.Errorf("activation %q is not supported; silu is", *h.HiddenAct)
+		return fmt.Errorf("activation %.80q is not supported; silu is", *h.HiddenAct)
 	}
 	if len(h.Quantization) > 0 && string(h.Quantization) != "null" {
 		var q struct {
 			Method string `json:"quant_method"`
 		}
 		_ = json.Unmarshal(h.Quantization, &q) // only for the message
-		return fmt.Errorf("quantization_config (%q) is not supported; unquantised safetensors and GGUF are", q.Method)
+		return fmt.Errorf("quantization_config (%.80q) is not supported; unquantised safetensors and GGUF are", q.Method)
 	}
 	if h.Experts != nil && *h.Experts > 0 || h.LocalExperts != nil && *h.LocalExperts > 0 {
 		return errors.New("mixture of experts is not supported")
@@ -174,7 +174,7 @@ func (h *hfConfig) refuse() error {
 func (h *hfConfig) refuseWindow() error {
 	for i, t := range h.LayerTypes {
 		if t != "full_attention" {
-			return fmt.Errorf("layer %d: attention of type %q is not supported; full_attention is", i, t)
+			return fmt.Errorf("layer %d: attention of type %.80q is not supported; full_attention is", i, t)
 		}
 	}
 	if h.SlidingWindow == nil || h.UseSlidingWindow != nil && !*h.UseSlidingWindow {
@@ -222,7 +222,7 @@ func (h *hfConfig) rope() (RoPE, error) {
 		return r, nil
 	case ScalingLinear, ScalingLlama3:
 	default:
-		return r, fmt.Errorf("rope_type %q is not supported; default, linear and llama3 are", r.Scaling.Type)
+		return r, fmt.Errorf("rope_type %.80q is not supported; default, linear and llama3 are", r.Scaling.Type)
 	}
 	if s.Factor == nil {
 		return r, fmt.Errorf("rope_type %s without factor", r.Scaling.Type)

@@ -14,7 +14,8 @@ import (
 
 // Options bound the memory of a model's workspace. The zero value takes the defaults.
 type Options struct {
-	// ContextLength is how many positions a sequence may have; 0 takes the model's own. More than that is refused.
+	// ContextLength is how many positions a sequence may have; 0 takes the model's own, but at most 131,072, since rotary
+	// tables grow with it. More than the model's own is refused.
 	ContextLength int
 	// MaxBatchTokens is how many rows one Forward takes; 0 is 512.
 	MaxBatchTokens int
@@ -24,7 +25,9 @@ type Options struct {
 }
 
 const (
+	defaultContext     = 128 << 10 // at most, where none is asked for
 	defaultBatchTokens = 512
+	maxWorkspaceBytes  = 4 << 30 // a small file could ask for much more
 	defaultOutputChunk = 64
 	maxLogitsFloats    = 8 << 20 // 32 MiB of float32
 )

@@ -205,8 +205,10 @@ func readTensor(c *cursor) (Tensor, span, error) {
 		switch {
 		case c.err != nil:
 			return Tensor{}, span{}, c.err
-		case d == 0 || d > math.MaxInt:
-			return Tensor{}, span{}, fmt.Errorf("%s has a dimension of %d", quote(name), d)
+		case d == 0:
+			return Tensor{}, span{}, fmt.Errorf("%s has a dimension of 0", quote(name))
+		case d > math.MaxInt:
+			return Tensor{}, span{}, fmt.Errorf("%s has a dimension of %d, more elements than can be addressed", quote(name), d)
 		}
 		shape[len(shape)-1-i] = int(d)
 	}

@@ -268,8 +268,11 @@ func (s *scanner) ints(limit int) ([]int, error) {
 		}
 		digits := string(s.data[start:s.pos])
 		n, err := strconv.ParseUint(digits, 10, 64)
-		if err != nil || n > math.MaxInt || len(digits) > 1 && digits[0] == '0' {
-			return fmt.Errorf("wants an integer from 0 to %d, has %q before %s", math.MaxInt, digits, s.found())
+		if errors.Is(err, strconv.ErrRange) || err == nil && n > math.MaxInt {
+			return fmt.Errorf("%s elements or bytes are more than can be addressed", digits)
+		}
+		if err != nil || len(digits) > 1 && digits[0] == '0' {
+			return fmt.Errorf("wants an integer from 0 up, has %q before %s", digits, s.found())
 		}
 		out = append(out, int(n))
 		return nil

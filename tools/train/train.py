@@ -187,7 +187,7 @@ def evaluate(model, args, batches):
                 good = torch.ones(int(inverse.max()) + 1, device="cuda").scatter_reduce(0, inverse, ok[mine].float(), "amin")
                 right[kind] += good.sum().item()
                 total[kind] += len(good)
-    return {k: dict(right=int(r), of=int(n), share=round(r / n, 4)) for k, r, n in zip(KINDS, right, total)}
+    return {k: dict(right=int(r), of=int(n), share=round(float(r / n), 4)) for k, r, n in zip(KINDS, right, total)}
 
 
 def main():

@@ -6,10 +6,10 @@ package main
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -90,9 +90,6 @@ func conversation(seed uint64, low, high, turns int, heldout bool) []byte {
 }
 
 func isHeldOut(question, answer string) bool {
-	h := fnv.New64a()
-	h.Write([]byte(question))
-	h.Write([]byte{0})
-	h.Write([]byte(answer))
-	return h.Sum64()%16 == 0
+	h := sha256.Sum256([]byte(question + "\x00" + answer))
+	return h[0]%16 == 0
 }

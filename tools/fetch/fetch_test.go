@@ -88,6 +88,7 @@ func clients(t *testing.T, names ...string) func() []string {
 	log := filepath.Join(bin, "log")
 	t.Setenv("PATH", bin)
 	t.Setenv("FAKE_LOG", log)
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // a fake under the race detector would take a second to exit
 	return func() []string {
 		text, err := os.ReadFile(log)
 		if err != nil {

@@ -114,7 +114,8 @@ type tile struct {
 	group, n, d int
 	q, acc      []float32 // [n, d]
 	top, sum    []float32 // [n] the largest score, the sum of exp(score-top); acc is the sum of exp(score-top)*value
-	scores      []float32 // [n, keyBlock]
+	scores      []float32 // [n, ld]
+	ld          int       // at least keyBlock, a multiple of maxLanes
 	block       struct{ top, sum, acc []float32 }
 }
 
@@ -122,14 +123,15 @@ func (r *attnRun) tile(s *scratch, rows int) tile {
 	a := r.plan.a
 	t := tile{group: a.Heads / a.KVHeads, d: a.HeadDim}
 	t.n = rows * t.group
-	mem := grow(&s.attn, t.n*(3*t.d+4+r.plan.keyBlock))
+	t.ld = (r.plan.keyBlock + maxLanes - 1) / maxLanes * maxLanes
+	mem := grow(&s.attn, t.n*(3*t.d+4+t.ld))
 	take := func(n int) []float32 {
 		v := mem[:n:n]
 		mem = mem[n:]
 		return v
 	}
 	t.q, t.acc, t.block.acc = take(t.n*t.d), take(t.n*t.d), take(t.n*t.d)
-	t.scores = take(t.n * r.plan.keyBlock)
+	t.scores = take(t.n * t.ld)
 	t.top, t.sum, t.block.top, t.block.sum = take(t.n), take(t.n), take(t.n), take(t.n)
 	return t
 }
@@ -157,7 +159,7 @@ func (r *attnRun) task(s *scratch, t *attnTask) {
 		skip := r.block(&w, seq, t, b)
 		for i := skip; i < w.n; i++ {
 			acc := w.block.acc[i*w.d : (i+1)*w.d]
-			join(&w.top[i], &w.sum[i], w.acc[i*w.d:(i+1)*w.d], w.block.top[i], w.block.sum[i], acc, b == 0)
+			r.k.join(&w.top[i], &w.sum[i], w.acc[i*w.d:(i+1)*w.d], w.block.top[i], w.block.sum[i], acc, b == 0)
 		}
 	}
 	for i := range w.n {
@@ -178,22 +180,22 @@ func (r *attnRun) block(w *tile, seq *backend.Seq, t *attnTask, block int) (skip
 	n, d := w.n-skip, w.d
 	for k := 0; k < most; k += size {
 		page := int(seq.Pages[(start+k)/size])
-		r.k.tile(w.scores[skip*kb+k:], kb, w.q[skip*d:], d, r.m.keys(r.layer, page, t.head), size, n, size, d, false)
+		r.k.tile(w.scores[skip*w.ld+k:], w.ld, w.q[skip*d:], d, r.m.keys(r.layer, page, t.head), size, n, size, d, false)
 	}
 	for i := skip; i < w.n; i++ {
-		w.block.top[i], w.block.sum[i] = r.k.softmax(w.scores[i*kb:i*kb+keys(i)], r.plan.a.Scale)
+		w.block.top[i], w.block.sum[i] = r.k.softmax(w.scores[i*w.ld:i*w.ld+keys(i)], r.plan.a.Scale)
 	}
 	// Values of positions that a row doesn't see are left alone, not weighted with 0: they may be anything, NaN included.
 	for k := 0; k < least; k += size {
 		v := r.m.values(r.layer, int(seq.Pages[(start+k)/size]), t.head)
-		r.k.tile(w.block.acc[skip*d:], d, w.scores[skip*kb+k:], kb, v, d, n, d, min(size, least-k), k > 0)
+		r.k.tile(w.block.acc[skip*d:], d, w.scores[skip*w.ld+k:], w.ld, v, d, n, d, min(size, least-k), k > 0)
 	}
 	for i := skip; i < w.n; i += w.group {
 		for k := least; k < keys(i); {
 			at := k % size
 			m := min(size-at, keys(i)-k)
 			v := r.m.values(r.layer, int(seq.Pages[(start+k)/size]), t.head)
-			r.k.tile(w.block.acc[i*d:], d, w.scores[i*kb+k:], kb, v[at*d:], d, w.group, d, m, true)
+			r.k.tile(w.block.acc[i*d:], d, w.scores[i*w.ld+k:], w.ld, v[at*d:], d, w.group, d, m, true)
 			k += m
 		}
 	}
@@ -201,7 +203,7 @@ func (r *attnRun) block(w *tile, seq *backend.Seq, t *attnTask, block int) (skip
 }
 
 // join adds a block's result to top, sum and acc; first: there is nothing yet.
-func join(top, sum *float32, acc []float32, blockTop, blockSum float32, blockAcc []float32, first bool) {
+func (k *kernels) join(top, sum *float32, acc []float32, blockTop, blockSum float32, blockAcc []float32, first bool) {
 	if first {
 		*top, *sum = blockTop, blockSum
 		copy(acc, blockAcc)
@@ -213,10 +215,7 @@ func join(top, sum *float32, acc []float32, blockTop, blockSum float32, blockAcc
 	}
 	f, g := exp(*top-largest), exp(blockTop-largest)
 	*top, *sum = largest, *sum*f+blockSum*g
-	blockAcc = blockAcc[:len(acc)]
-	for i, v := range blockAcc {
-		acc[i] = acc[i]*f + v*g
-	}
+	k.blend(acc, blockAcc, f, g)
 }
 
 // write finishes pair i of a task.
@@ -247,7 +246,7 @@ func (r *attnRun) merge(t *attnTask) {
 				at = p
 				continue
 			}
-			join(&at[0], &at[1], at[2:], p[0], p[1], p[2:], false)
+			r.k.join(&at[0], &at[1], at[2:], p[0], p[1], p[2:], false)
 		}
 		r.write(seq, t, i, at[1], at[2:])
 	}

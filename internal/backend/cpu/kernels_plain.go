@@ -3,7 +3,7 @@ package cpu
 import "math"
 
 // dot4Plain takes two rows of x at a time: eight sums hide the latency of an addition, and each loaded weight is used twice.
-func dot4Plain(dst []float32, ldd int, x []float32, rows, cols int, w []float32, bias *[4]float32, add bool) {
+func dot4Plain(dst []float32, ldd int, x []float32, rows, cols int, w, bias []float32, add bool) {
 	w0, w1, w2, w3 := w[:cols], w[cols:2*cols], w[2*cols:3*cols], w[3*cols:4*cols]
 	i := 0
 	for ; i+2 <= rows; i += 2 {
@@ -21,7 +21,7 @@ func dot4Plain(dst []float32, ldd int, x []float32, rows, cols int, w []float32,
 	}
 }
 
-func finish4(dst []float32, sum, bias *[4]float32, add bool) {
+func finish4(dst []float32, sum *[4]float32, bias []float32, add bool) {
 	for j, v := range sum {
 		v += bias[j]
 		if add {
@@ -111,6 +111,13 @@ func swigluPlain(dst, gate, up []float32) {
 	dst, up = dst[:len(gate)], up[:len(gate)]
 	for i, g := range gate {
 		dst[i] = g / (1 + exp(-g)) * up[i]
+	}
+}
+
+func blendPlain(y, x []float32, f, g float32) {
+	x = x[:len(y)]
+	for i, v := range x {
+		y[i] = y[i]*f + v*g
 	}
 }
 

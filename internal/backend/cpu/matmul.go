@@ -11,7 +11,7 @@ func (b *cpuBackend) MatMul(dst, x backend.Buffer, rows int, m backend.Matrix, b
 	const op = "MatMul"
 	w, ok := m.(*matrix)
 	check(ok, op, "a matrix of another backend (%T)", m)
-	mul := matmul{k: b.k, w: w, rows: rows, add: accumulate, dst: data(dst, op), x: data(x, op)}
+	mul := matmul{k: b.k.of(w.cols), w: w, rows: rows, add: accumulate, dst: data(dst, op), x: data(x, op)}
 	check(rows >= 1 && rows*w.cols <= len(mul.x), op, "%d rows of %d in a buffer of %d", rows, w.cols, len(mul.x))
 	check(rows*w.rows <= len(mul.dst), op, "%d rows of %d into a buffer of %d", rows, w.rows, len(mul.dst))
 	check(&mul.x[0] != &mul.dst[0], op, "dst is x")
@@ -42,6 +42,8 @@ func (m *matrix) cut() {
 	}
 }
 
+var zeros [group]float32
+
 type matmul struct {
 	k      *kernels
 	w      *matrix
@@ -57,13 +59,16 @@ func (m *matmul) piece(s *scratch, p *piece) {
 	for r := 0; r < p.rows; r += group {
 		n := min(group, p.rows-r)
 		out := p.part.first + p.first + r
-		var bias [group]float32
-		if m.bias != nil {
-			copy(bias[:n], m.bias[out:])
+		bias := zeros[:]
+		if m.bias != nil && n == group {
+			bias = m.bias[out : out+group]
+		} else if m.bias != nil {
+			bias = grow(&s.bias, group)
+			copy(bias, m.bias[out:])
 		}
 		first := p.first + r
 		if n == group && m.rows == 1 && gemv != nil {
-			gemv(m.dst[out:out+group], m.x[:cols], p.part.span(first, group), p.part.rowBytes, &bias, m.add)
+			gemv(m.dst[out:out+group], m.x[:cols], p.part.span(first, group), p.part.rowBytes, bias, m.add)
 			continue
 		}
 		panel := grow(&s.panel, group*cols)
@@ -71,15 +76,15 @@ func (m *matmul) piece(s *scratch, p *piece) {
 			expand(panel[j*cols:(j+1)*cols], p.part.row(first+j))
 		}
 		if n == group {
-			m.k.dot4(m.dst[out:], ldd, m.x, m.rows, cols, panel, &bias, m.add)
+			m.k.dot4(m.dst[out:], ldd, m.x, m.rows, cols, panel, bias, m.add)
 			continue
 		}
-		m.tail(s, panel, out, n, &bias)
+		m.tail(s, panel, out, n, bias)
 	}
 }
 
 // tail does the last n < group rows of a part: a whole group into scratch, of which n columns count.
-func (m *matmul) tail(s *scratch, panel []float32, out, n int, bias *[group]float32) {
+func (m *matmul) tail(s *scratch, panel []float32, out, n int, bias []float32) {
 	cols, ldd := m.w.cols, m.w.rows
 	clear(panel[n*cols:])
 	tmp := grow(&s.tail, group*m.rows)

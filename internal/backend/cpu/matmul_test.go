@@ -14,7 +14,7 @@ func product(x []float32, rows int, parts []weights.Tensor, bias []float32) []fl
 	var w []float32
 	for _, p := range parts {
 		v := make([]float32, p.Shape[0]*cols)
-		dequantPlain[p.Type](v, p.Data)
+		weights.Dequantize(v, p.Type, p.Data)
 		w = append(w, v...)
 	}
 	n := len(w) / cols
@@ -95,7 +95,7 @@ func TestExpand(t *testing.T) {
 			w := tensor(random(uint64(dt)+100), dt, 3, 1536)
 			got, want := make([]float32, 3*1536), make([]float32, 3*1536)
 			k.expand[dt](got, w.Data)
-			dequantPlain[dt](want, w.Data)
+			weights.Dequantize(want, dt, w.Data)
 			same(t, k.name+" "+dt.String(), got, want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 type scratch struct {
 	panel []float32 // expanded weights
 	tail  []float32 // outputs of an incomplete group
+	bias  []float32 // and its bias
 	attn  []float32 // a tile's queries, scores and sums
 }
 
@@ -74,7 +75,7 @@ func (b *cpuBackend) Matrix(parts ...weights.Tensor) (backend.Matrix, error) {
 		if cols != m.cols {
 			return nil, fmt.Errorf("tensor %s: %d columns beside a part of %d", t.Name, cols, m.cols)
 		}
-		if int(t.Type) >= len(dequantPlain) || cols%t.Type.BlockSize() != 0 {
+		if int(t.Type) >= types || cols%t.Type.BlockSize() != 0 {
 			return nil, fmt.Errorf("tensor %s: %d columns of %v cannot be used", t.Name, cols, t.Type)
 		}
 		rb := t.Type.RowBytes(cols)
@@ -101,12 +102,12 @@ func (b *cpuBackend) Vector(parts ...weights.Tensor) (backend.Vector, error) {
 			}
 			n *= d
 		}
-		if int(t.Type) >= len(dequantPlain) || n%t.Type.BlockSize() != 0 || len(t.Data) != t.Type.RowBytes(n) {
+		if int(t.Type) >= types || n%t.Type.BlockSize() != 0 || len(t.Data) != t.Type.RowBytes(n) {
 			return nil, fmt.Errorf("tensor %s: %d bytes for %v of %v", t.Name, len(t.Data), t.Shape, t.Type)
 		}
 		at := len(v.v)
 		v.v = append(v.v, make([]float32, n)...)
-		dequantPlain[t.Type](v.v[at:], t.Data)
+		weights.Dequantize(v.v[at:], t.Type, t.Data)
 	}
 	if len(v.v) == 0 {
 		return nil, fmt.Errorf("vector without elements")

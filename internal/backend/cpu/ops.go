@@ -49,9 +49,10 @@ func (b *cpuBackend) RMSNorm(dst, x backend.Buffer, rows int, w backend.Vector, 
 	out, in, scale := data(dst, op), data(x, op), vec(w, op)
 	n := len(scale)
 	check(rows >= 1 && rows*n <= len(in) && rows*n <= len(out), op, "%d rows of %d from a buffer of %d to one of %d", rows, n, len(in), len(out))
+	k := b.k.of(n)
 	b.overRows(rows, n, func(first, end int) {
 		for i := first; i < end; i++ {
-			b.k.norm(out[i*n:(i+1)*n], in[i*n:(i+1)*n], scale, eps)
+			k.norm(out[i*n:(i+1)*n], in[i*n:(i+1)*n], scale, eps)
 		}
 	})
 }
@@ -63,6 +64,7 @@ func (b *cpuBackend) HeadNorm(qkv backend.Buffer, a backend.Attention, q, k back
 	rows, width, d := b.batch.rows(), a.QKVWidth(), a.HeadDim
 	check(rows*width <= len(x), op, "%d rows of %d in a buffer of %d", rows, width, len(x))
 	check(len(wq) == d && len(wk) == d, op, "weights of %d and %d for heads of %d", len(wq), len(wk), d)
+	path := b.k.of(d)
 	b.overRows(rows, width, func(first, end int) {
 		for i := first; i < end; i++ {
 			row := x[i*width : (i+1)*width]
@@ -72,7 +74,7 @@ func (b *cpuBackend) HeadNorm(qkv backend.Buffer, a backend.Attention, q, k back
 					w = wk
 				}
 				head := row[h*d : (h+1)*d]
-				b.k.norm(head, head, w, eps)
+				path.norm(head, head, w, eps)
 			}
 		}
 	})

@@ -102,7 +102,7 @@ func TestEmbedAndGather(t *testing.T) {
 				parts := []weights.Tensor{tensor(r, dt, 10, cols), tensor(r, dt, 61, cols)}
 				m := must(b.Matrix(parts...))(t)
 				table := make([]float32, 71*cols)
-				dequantPlain[dt](table, append(append([]byte(nil), parts[0].Data...), parts[1].Data...))
+				weights.Dequantize(table, dt, append(append([]byte(nil), parts[0].Data...), parts[1].Data...))
 				batch := rowsBatch(rows, 16)
 				want := []float32{}
 				batch.Outputs = nil

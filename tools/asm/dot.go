@@ -1,0 +1,255 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// dot is the matrix product: rows of x against four rows of expanded weights. Each output has one accumulator vector, so
+// element k goes to lane k mod lanes, in order of k, whatever the number of rows.
+func (g *gen) dot() {
+	g.text("dot4", "func(dst *float32, ldd int, x *float32, rows int, cols int, w *float32, bias *float32, add bool)",
+		"computes dst[i*ldd+j] (+)= x[i]·w[j] + bias[j], i < rows, j < 4; cols is a multiple of a vector.")
+	dst, ldd, x, rows := g.arg("dst"), g.arg("ldd"), g.arg("x"), g.arg("rows")
+	steps, w, stride := g.arg("cols"), g.arg("w"), g.GP64()
+	g.SHLQ(operand.U8(2), ldd)
+	g.MOVQ(steps, stride)
+	g.SHLQ(operand.U8(2), stride)
+	if g.lanes == 16 {
+		g.SHRQ(operand.U8(4), steps)
+	} else {
+		g.SHRQ(operand.U8(3), steps)
+	}
+	stride3 := g.GP64()
+	g.LEAQ(at(stride, stride, 2, 0), stride3)
+	most := 3
+	if g.lanes == 16 {
+		most = 6
+	}
+	for m := most; m >= 1; m-- {
+		next, again := g.fresh("rows"), g.fresh("block")
+		g.Label(again)
+		g.CMPQ(rows, operand.U8(m))
+		g.JLT(operand.LabelRef(next))
+		g.dotBlock(m, dst, ldd, x, steps, w, stride, stride3)
+		for range m {
+			g.ADDQ(stride, x)
+		}
+		g.SUBQ(operand.U8(m), rows)
+		if m == most {
+			g.JMP(operand.LabelRef(again))
+		}
+		g.Label(next)
+	}
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// dotBlock does m rows and advances dst by them.
+func (g *gen) dotBlock(m int, dst, ldd, x, steps, w, stride, stride3 reg.GPVirtual) {
+	acc := make([][4]reg.VecVirtual, m)
+	for i := range acc {
+		for j := range acc[i] {
+			acc[i][j] = g.vec()
+			g.zero(acc[i][j])
+		}
+	}
+	xp, xp3, wp, n := g.GP64(), g.GP64(), g.GP64(), g.GP64()
+	g.MOVQ(x, xp)
+	if m > 3 {
+		g.LEAQ(at(x, stride3, 1, 0), xp3)
+	}
+	g.MOVQ(w, wp)
+	g.MOVQ(steps, n)
+	rowOf := func(base, base3 reg.GPVirtual, i int) operand.Mem {
+		if i == 3 && base3 == nil {
+			return at(base, stride3, 1, 0)
+		}
+		if i >= 3 {
+			base, i = base3, i-3
+		}
+		return [3]operand.Mem{at(base, nil, 0, 0), at(base, stride, 1, 0), at(base, stride, 2, 0)}[i]
+	}
+	loop := g.fresh("k")
+	g.Label(loop)
+	if g.lanes == 16 {
+		var wv [4]reg.VecVirtual
+		for j := range wv {
+			wv[j] = g.vec()
+			g.VMOVUPS(rowOf(wp, nil, j), wv[j])
+		}
+		for i := range acc {
+			xv := g.vec()
+			g.VMOVUPS(rowOf(xp, xp3, i), xv)
+			for j := range wv {
+				g.VFMADD231PS(wv[j], xv, acc[i][j])
+			}
+		}
+	} else {
+		xv := make([]reg.VecVirtual, m)
+		for i := range xv {
+			xv[i] = g.vec()
+			g.VMOVUPS(rowOf(xp, xp3, i), xv[i])
+		}
+		for j := range 4 {
+			wv := g.vec()
+			g.VMOVUPS(rowOf(wp, nil, j), wv)
+			for i := range xv {
+				g.VFMADD231PS(wv, xv[i], acc[i][j])
+			}
+		}
+	}
+	g.ADDQ(operand.U8(g.bytes()), xp)
+	if m > 3 {
+		g.ADDQ(operand.U8(g.bytes()), xp3)
+	}
+	g.ADDQ(operand.U8(g.bytes()), wp)
+	g.DECQ(n)
+	g.JNZ(operand.LabelRef(loop))
+	bias := g.arg("bias")
+	for i := range acc {
+		g.finish(acc[i], bias, at(dst, nil, 0, 0))
+		g.ADDQ(ldd, dst)
+	}
+}
+
+// finish sums four accumulators over their lanes, adds the bias and, with the argument add, what is in dst; it stores the
+// four sums there.
+func (g *gen) finish(acc [4]reg.VecVirtual, bias reg.GPVirtual, dst operand.Mem) {
+	if g.lanes == 16 {
+		for j, a := range acc {
+			high := g.YMM()
+			g.VEXTRACTF64X4(operand.U8(1), a, high)
+			y := g.YMM()
+			g.VADDPS(high, a.AsY(), y)
+			acc[j] = y
+		}
+	}
+	t, u := g.YMM(), g.YMM()
+	g.VHADDPS(acc[1].AsY(), acc[0].AsY(), t)
+	g.VHADDPS(acc[3].AsY(), acc[2].AsY(), u)
+	g.VHADDPS(u, t, t)
+	high := g.XMM()
+	g.VEXTRACTF128(operand.U8(1), t, high)
+	sum := g.XMM()
+	g.VADDPS(high, t.AsX(), sum)
+	g.VADDPS(at(bias, nil, 0, 0), sum, sum)
+	store, add := g.fresh("store"), g.GP8()
+	g.Load(g.Param("add"), add)
+	g.TESTB(add, add)
+	g.JZ(operand.LabelRef(store))
+	g.VADDPS(dst, sum, sum)
+	g.Label(store)
+	g.VMOVUPS(sum, dst)
+}
+
+// tile is the other product: a [m, k] by b [k, 16], sums in order of k.
+func (g *gen) tile() {
+	g.text("tile16", "func(c *float32, ldc int, a *float32, lda int, b *float32, ldb int, m int, k int, add bool)",
+		"computes c [m, 16] (+)= a [m, k]·b [k, 16]; m and k are at least 1.")
+	c, ldc, a, lda := g.arg("c"), g.arg("ldc"), g.arg("a"), g.arg("lda")
+	ldb, m := g.arg("ldb"), g.arg("m")
+	for _, r := range []reg.GPVirtual{ldc, lda, ldb} {
+		g.SHLQ(operand.U8(2), r)
+	}
+	sizes := []int{6, 5, 4, 3, 2, 1}
+	if g.lanes == 16 {
+		sizes = []int{8, 6, 5, 4, 3, 2, 1}
+	}
+	lda3 := g.GP64()
+	g.LEAQ(at(lda, lda, 2, 0), lda3)
+	for _, size := range sizes {
+		next, again := g.fresh("rows"), g.fresh("block")
+		g.Label(again)
+		g.CMPQ(m, operand.U8(size))
+		g.JLT(operand.LabelRef(next))
+		g.tileBlock(size, c, ldc, a, lda, lda3, ldb)
+		for range size {
+			g.ADDQ(ldc, c)
+			g.ADDQ(lda, a)
+		}
+		g.SUBQ(operand.U8(size), m)
+		if size == sizes[0] {
+			g.JMP(operand.LabelRef(again))
+		}
+		g.Label(next)
+	}
+	g.VZEROUPPER()
+	g.RET()
+}
+
+func (g *gen) tileBlock(m int, c, ldc, a, lda, lda3, ldb reg.GPVirtual) {
+	per := 16 / g.lanes // vectors in a row of c
+	acc := make([][]reg.VecVirtual, m)
+	for i := range acc {
+		for range per {
+			acc[i] = append(acc[i], g.vec())
+		}
+	}
+	flag, zero, start := g.GP8(), g.fresh("zero"), g.fresh("start")
+	g.Load(g.Param("add"), flag)
+	g.TESTB(flag, flag)
+	g.JZ(operand.LabelRef(zero))
+	cp := g.GP64()
+	g.MOVQ(c, cp)
+	for i := range acc {
+		for j, v := range acc[i] {
+			g.VMOVUPS(at(cp, nil, 0, j*g.bytes()), v)
+		}
+		g.ADDQ(ldc, cp)
+	}
+	g.JMP(operand.LabelRef(start))
+	g.Label(zero)
+	for i := range acc {
+		for _, v := range acc[i] {
+			g.zero(v)
+		}
+	}
+	g.Label(start)
+	// Rows of a in groups of three: base, base+lda, base+2*lda.
+	var ap []reg.GPVirtual
+	for i := 0; i < m; i += 3 {
+		p := g.GP64()
+		if i == 0 {
+			g.MOVQ(a, p)
+		} else {
+			g.LEAQ(at(ap[len(ap)-1], lda3, 1, 0), p)
+		}
+		ap = append(ap, p)
+	}
+	bp, n := g.arg("b"), g.arg("k")
+	loop := g.fresh("k")
+	g.Label(loop)
+	var bv []reg.VecVirtual
+	for j := range per {
+		v := g.vec()
+		g.VMOVUPS(at(bp, nil, 0, j*g.bytes()), v)
+		bv = append(bv, v)
+	}
+	for i := range acc {
+		base := ap[i/3]
+		from := [3]operand.Mem{at(base, nil, 0, 0), at(base, lda, 1, 0), at(base, lda, 2, 0)}[i%3]
+		if g.lanes == 16 {
+			g.VFMADD231PS_BCST(from, bv[0], acc[i][0])
+			continue
+		}
+		av := g.vec()
+		g.VBROADCASTSS(from, av)
+		for j := range bv {
+			g.VFMADD231PS(bv[j], av, acc[i][j])
+		}
+	}
+	for _, p := range ap {
+		g.ADDQ(operand.U8(4), p)
+	}
+	g.ADDQ(ldb, bp)
+	g.DECQ(n)
+	g.JNZ(operand.LabelRef(loop))
+	g.MOVQ(c, cp)
+	for i := range acc {
+		for j, v := range acc[i] {
+			g.VMOVUPS(v, at(cp, nil, 0, j*g.bytes()))
+		}
+		g.ADDQ(ldc, cp)
+	}
+}

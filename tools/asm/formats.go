@@ -1,0 +1,164 @@
+package main
+
+import (
+	"math"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// weightFormat is a way of storing weights, as ggml-common.h lays it out.
+type weightFormat struct {
+	name  string
+	elems int // that load makes
+	bytes int // that they take
+	// setup makes the constants that load needs.
+	setup func()
+	// load makes the weights at src and gives them to use, in order: i-th vector, register. The register may be changed.
+	load func(src func(disp int) operand.Mem, use func(i int, w reg.VecVirtual))
+}
+
+func (g *gen) formats() []weightFormat {
+	var nibble, minusEight reg.VecVirtual
+	none := func() {}
+	return []weightFormat{
+		{name: "F32", elems: g.lanes, bytes: 4 * g.lanes, setup: none, load: func(src func(int) operand.Mem, use func(int, reg.VecVirtual)) {
+			w := g.vec()
+			g.VMOVUPS(src(0), w)
+			use(0, w)
+		}},
+		{name: "F16", elems: g.lanes, bytes: 2 * g.lanes, setup: none, load: func(src func(int) operand.Mem, use func(int, reg.VecVirtual)) {
+			w := g.vec()
+			g.VCVTPH2PS(src(0), w)
+			use(0, w)
+		}},
+		{name: "BF16", elems: g.lanes, bytes: 2 * g.lanes, setup: none, load: func(src func(int) operand.Mem, use func(int, reg.VecVirtual)) {
+			w := g.vec()
+			g.VPMOVZXWD(src(0), w)
+			g.VPSLLD(operand.U8(16), w, w)
+			use(0, w)
+		}},
+		{name: "Q8_0", elems: 32, bytes: 34, setup: none, load: func(src func(int) operand.Mem, use func(int, reg.VecVirtual)) {
+			d := g.scale(src(0))
+			for i := range 32 / g.lanes {
+				w := g.vec()
+				g.VPMOVSXBD(src(2+i*g.lanes), w)
+				g.VCVTDQ2PS(w, w)
+				g.VMULPS(d, w, w)
+				use(i, w)
+			}
+		}},
+		{name: "Q4_0", elems: 32, bytes: 18,
+			setup: func() { nibble, minusEight = g.splat(15), g.splat(math.Float32bits(-8)) },
+			load: func(src func(int) operand.Mem, use func(int, reg.VecVirtual)) {
+				d, m := g.scale(src(0)), g.vec()
+				g.VMULPS(minusEight, d, m)
+				g.nibbles(src, 2, nibble, d, m, use)
+			}},
+		{name: "Q4_1", elems: 32, bytes: 20,
+			setup: func() { nibble = g.splat(15) },
+			load: func(src func(int) operand.Mem, use func(int, reg.VecVirtual)) {
+				d, m := g.scaleAndOffset(src(0))
+				g.nibbles(src, 4, nibble, d, m, use)
+			}},
+	}
+}
+
+// scale spreads the binary16 at m over a vector. Eight bytes are read, all inside the block.
+func (g *gen) scale(m operand.Mem) reg.VecVirtual {
+	h, d := g.XMM(), g.vec()
+	g.VCVTPH2PS(m, h)
+	g.VBROADCASTSS(h, d)
+	return d
+}
+
+// scaleAndOffset does the same with two neighbours.
+func (g *gen) scaleAndOffset(at operand.Mem) (d, m reg.VecVirtual) {
+	h := g.XMM()
+	d, m = g.vec(), g.vec()
+	g.VCVTPH2PS(at, h)
+	g.VBROADCASTSS(h, d)
+	g.VMOVSHDUP(h, h)
+	g.VBROADCASTSS(h, m)
+	return d, m
+}
+
+// nibbles makes 32 weights q*d + m from 16 bytes: the low nibbles, then the high ones.
+func (g *gen) nibbles(src func(int) operand.Mem, disp int, mask, d, m reg.VecVirtual, use func(int, reg.VecVirtual)) {
+	n := 16 / g.lanes
+	b := make([]reg.VecVirtual, n)
+	for i := range b {
+		b[i] = g.vec()
+		g.VPMOVZXBD(src(disp+i*g.lanes), b[i])
+	}
+	for i := range 2 * n {
+		w := b[i%n]
+		if i < n {
+			w = g.vec()
+			if g.lanes == 16 {
+				g.VPANDD(mask, b[i], w)
+			} else {
+				g.VPAND(mask, b[i], w)
+			}
+		} else {
+			g.VPSRLD(operand.U8(4), w, w)
+		}
+		g.VCVTDQ2PS(w, w)
+		g.VFMADD213PS(m, d, w)
+		use(i, w)
+	}
+}
+
+// expand writes weights as float32.
+func (g *gen) expand(f weightFormat) {
+	g.text("expand"+f.name, "func(dst *float32, src *byte, n int)", "expands n*"+itoa(f.elems)+" weights.")
+	dst, src, n := g.arg("dst"), g.arg("src"), g.arg("n")
+	f.setup()
+	loop := g.fresh("loop")
+	g.Label(loop)
+	f.load(
+		func(disp int) operand.Mem { return at(src, nil, 0, disp) },
+		func(i int, w reg.VecVirtual) { g.VMOVUPS(w, at(dst, nil, 0, i*g.bytes())) })
+	g.ADDQ(operand.U32(uint32(f.bytes)), src)
+	g.ADDQ(operand.U32(uint32(4*f.elems)), dst)
+	g.DECQ(n)
+	g.JNZ(operand.LabelRef(loop))
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// gemv is dot4 for one row of x and weights that are expanded in registers: the same sums in the same order.
+func (g *gen) gemv(f weightFormat) {
+	g.text("gemv4"+f.name, "func(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)",
+		"computes dst[j] (+)= x·w[j] + bias[j], j < 4, over n*"+itoa(f.elems)+" weights.")
+	dst, x, w, stride, n := g.arg("dst"), g.arg("x"), g.arg("w"), g.arg("rowBytes"), g.arg("n")
+	stride3 := g.GP64()
+	g.LEAQ(at(stride, stride, 2, 0), stride3)
+	f.setup()
+	var acc [4]reg.VecVirtual
+	for j := range acc {
+		acc[j] = g.vec()
+		g.zero(acc[j])
+	}
+	loop := g.fresh("loop")
+	g.Label(loop)
+	xv := make([]reg.VecVirtual, f.elems/g.lanes)
+	for i := range xv {
+		xv[i] = g.vec()
+		g.VMOVUPS(at(x, nil, 0, i*g.bytes()), xv[i])
+	}
+	for j := range acc {
+		f.load(
+			func(disp int) operand.Mem {
+				return [4]operand.Mem{at(w, nil, 0, disp), at(w, stride, 1, disp), at(w, stride, 2, disp), at(w, stride3, 1, disp)}[j]
+			},
+			func(i int, v reg.VecVirtual) { g.VFMADD231PS(v, xv[i], acc[j]) })
+	}
+	g.ADDQ(operand.U32(uint32(f.bytes)), w)
+	g.ADDQ(operand.U32(uint32(4*f.elems)), x)
+	g.DECQ(n)
+	g.JNZ(operand.LabelRef(loop))
+	g.finish(acc, g.arg("bias"), at(dst, nil, 0, 0))
+	g.VZEROUPPER()
+	g.RET()
+}

@@ -1,0 +1,332 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"cotenant/internal/ledger"
+)
+
+// violation is the first row, sample or event that breaks a rule, and how many do.
+type violation struct {
+	count int64
+	first string
+}
+
+func (v *violation) add(format string, args ...any) {
+	if v.count == 0 {
+		v.first = fmt.Sprintf(format, args...)
+	}
+	v.count++
+}
+
+func (v *violation) String() string {
+	if v.count > 1 {
+		return fmt.Sprintf("%s, and %d more", v.first, v.count-1)
+	}
+	return v.first
+}
+
+// facts is what this package finds in the rows by its own means, without ledger.Summarize, so that a mistake there doesn't
+// confirm itself.
+type facts struct {
+	cfg *ledger.Config
+
+	// Rules about single rows.
+	badTime, badOutcome, badTokens, badBuffered, badBase, badWorker, badRetry, badPrompt, leak violation
+	badCounter, badMemory, badServer                                                           violation
+
+	contexts  []contextFacts
+	strays    int64
+	rows      int64
+	retries   int64
+	lanes     map[lane][]span // of workers
+	edges     map[int64][]edge
+	walls     map[int64]span
+	prompts   map[string]int64 // commitment to context, where prompts must be unique
+	failing   map[int64]lastTry
+	names     []string // that must not show in clear
+	firstKind string   // of the first event
+	segments  map[int64]bool
+	peaks     map[int64]int64 // by segment, from peak events
+	badStart  violation
+
+	badConfigHash violation
+	ended         map[int64]bool
+	mostSpent     int64 // by one attempt
+
+	trace        map[int64]*sampleFacts // by segment
+	statedSeries int64                  // samples with series, or with the reason why there are none
+	serverStart  ledger.Opt
+
+	tokens   sums
+	outcomes map[ledger.Outcome]int64
+	series   map[string][]int64 // times by name
+	oracle   struct{ passed, failed int64 }
+	lastEnds []int64
+}
+
+type contextFacts struct {
+	tries   uint8
+	results uint8
+	usage   bool
+}
+
+type lastTry struct {
+	end, picked, segment int64
+	outcome              ledger.Outcome
+	prompt               string
+}
+
+type lane struct{ segment, worker int64 }
+
+type span struct {
+	from, to int64
+	context  int64
+}
+
+// edge is a start (+1) or an end (-1) of an interval.
+type edge struct{ t, step int64 }
+
+type sums struct{ prompt, completion, cached, deltas, text, spent, wasted int64 }
+
+func gather(folder *ledger.Folder) (*facts, error) {
+	cfg := &folder.Config
+	f := &facts{cfg: cfg, contexts: make([]contextFacts, cfg.Contexts), lanes: map[lane][]span{}, edges: map[int64][]edge{}, walls: map[int64]span{},
+		failing: map[int64]lastTry{}, names: secrets(cfg), segments: map[int64]bool{}, peaks: map[int64]int64{}, ended: map[int64]bool{}, trace: map[int64]*sampleFacts{}, outcomes: map[ledger.Outcome]int64{}, series: map[string][]int64{}}
+	if cfg.Workload.Unique {
+		f.prompts = map[string]int64{}
+	}
+	for e, err := range folder.Events() {
+		if err != nil {
+			return nil, err
+		}
+		f.event(&e, folder.ConfigSHA256)
+	}
+	if err := f.samples(folder); err != nil {
+		return nil, err
+	}
+	for r, err := range folder.Rows() {
+		if err != nil {
+			return nil, err
+		}
+		f.row(&r)
+	}
+	return f, nil
+}
+
+func (f *facts) event(e *ledger.Event, config string) {
+	if f.firstKind == "" {
+		f.firstKind = e.Kind
+		if e.Kind != ledger.EventStart {
+			f.badStart.add("the first event is %q", e.Kind)
+		}
+	}
+	f.clear("an event of "+e.Kind, e.Detail)
+	switch e.Kind {
+	case ledger.EventStart:
+		switch {
+		case e.TUS != 0:
+			f.badStart.add("segment %d starts at %d us of its own clock", e.Segment, e.TUS)
+		case e.Segment != int64(len(f.segments)):
+			f.badStart.add("segment %d starts where segment %d is due", e.Segment, len(f.segments))
+		}
+		f.segments[e.Segment] = true
+		if e.ConfigSHA256 != config {
+			f.badConfigHash.add("the start event of segment %d has config_sha256 %s, config.json's is %s", e.Segment, e.ConfigSHA256, config)
+		}
+	case ledger.EventEnd:
+		f.ended[e.Segment] = true
+	case ledger.EventPeak:
+		f.peaks[e.Segment] = max(f.peaks[e.Segment], e.Value.Or(0))
+	}
+	if !f.segments[e.Segment] {
+		f.badStart.add("an event of %s belongs to segment %d, which hasn't started", e.Kind, e.Segment)
+	}
+}
+
+func (f *facts) row(r *ledger.Row) {
+	f.rows++
+	f.outcomes[r.Outcome]++
+	if r.Attempt > 1 {
+		f.retries++
+	}
+	who := fmt.Sprintf("context %d, attempt %d", r.Context, r.Attempt)
+	if why := timeOrder(r); why != "" {
+		f.badTime.add("%s: %s", who, why)
+	}
+	if why := outcomeFits(r); why != "" {
+		f.badOutcome.add("%s: %s", who, why)
+	}
+	if r.Base != f.cfg.Workload.BaseCommit {
+		f.badBase.add("%s carries base %q, the config %q", who, r.Base, f.cfg.Workload.BaseCommit)
+	}
+	if r.Worker >= f.cfg.Workers {
+		f.badWorker.add("%s ran on worker %d of %d", who, r.Worker, f.cfg.Workers)
+	}
+	if !f.segments[r.Segment] {
+		f.badStart.add("%s belongs to segment %d, which no event starts", who, r.Segment)
+	}
+	if want := buffered(r); r.Buffered != want {
+		f.badBuffered.add("%s: buffered is %t, its times and tokens say %t", who, r.Buffered, want)
+	}
+	f.clear(who, r.Error, r.FinishReason, r.Task)
+	spent := r.PromptTokens.Or(0) + r.CompletionTokens.Or(0)
+	f.tokens.spent += spent
+	f.mostSpent = max(f.mostSpent, spent)
+	f.tokens.wasted += r.WastedTokens
+	f.placement(r)
+	if r.Context >= f.cfg.Contexts || r.Turn >= f.cfg.TurnsPerContext {
+		f.strays++
+		return
+	}
+	c := &f.contexts[r.Context]
+	if c.results == 0 {
+		f.attempt(r, c, who)
+	}
+	f.prompt(r, who)
+	if r.Outcome != ledger.OK {
+		return
+	}
+	if c.results++; c.results == 1 {
+		f.result(r, c, who)
+	} else if c.results == 0 {
+		c.results = 255
+	}
+}
+
+// placement puts the attempt onto its worker's lane and its segment's time line.
+func (f *facts) placement(r *ledger.Row) {
+	k := lane{r.Segment, r.Worker}
+	f.lanes[k] = append(f.lanes[k], span{r.PickedUS, r.EndUS, r.Context})
+	if r.SentUS.OK {
+		f.edges[r.Segment] = append(f.edges[r.Segment], edge{r.SentUS.V, 1}, edge{r.EndUS, -1})
+	}
+	w, ok := f.walls[r.Segment]
+	if !ok {
+		w = span{from: r.PickedUS, to: r.EndUS}
+	}
+	f.walls[r.Segment] = span{from: min(w.from, r.PickedUS), to: max(w.to, r.EndUS)}
+}
+
+// attempt follows the tries of one context up to its result.
+func (f *facts) attempt(r *ledger.Row, c *contextFacts, who string) {
+	last, failed := f.failing[r.Context]
+	switch {
+	case r.Attempt != int64(c.tries)+1:
+		f.badRetry.add("%s follows attempt %d", who, c.tries)
+	case r.Attempt > f.cfg.MaxAttempts:
+		f.badRetry.add("%s: the config allows %d", who, f.cfg.MaxAttempts)
+	case failed && !last.outcome.Retryable():
+		f.badRetry.add("%s repeats an attempt that ended with %s", who, last.outcome)
+	case failed && last.segment == r.Segment && r.PickedUS < last.end:
+		f.badRetry.add("%s was picked at %d us, before the attempt before it ended at %d us", who, r.PickedUS, last.end)
+	}
+	if c.tries < 255 {
+		c.tries++
+	}
+	if c.tries == 1 {
+		f.series["queue_age"] = append(f.series["queue_age"], r.PickedUS-r.QueuedUS)
+		if r.SentUS.OK {
+			f.series["send_lag"] = append(f.series["send_lag"], r.SentUS.V-r.PickedUS)
+		}
+	}
+	if r.Outcome != ledger.OK {
+		picked, segment := r.PickedUS, r.Segment
+		if failed {
+			picked, segment = last.picked, last.segment
+		}
+		f.failing[r.Context] = lastTry{r.EndUS, picked, segment, r.Outcome, r.PromptCommit}
+	}
+}
+
+func (f *facts) prompt(r *ledger.Row, who string) {
+	if last, ok := f.failing[r.Context]; ok && last.prompt != r.PromptCommit {
+		f.badPrompt.add("%s sent another prompt than the attempt before it", who)
+	}
+	if f.prompts == nil {
+		return
+	}
+	if other, ok := f.prompts[r.PromptCommit]; ok && other != r.Context {
+		f.badPrompt.add("%s sent the prompt of context %d", who, other)
+	}
+	f.prompts[r.PromptCommit] = r.Context
+}
+
+func (f *facts) result(r *ledger.Row, c *contextFacts, who string) {
+	s := &f.tokens
+	s.deltas += r.Deltas
+	s.text += r.TextBytes
+	s.cached += r.CachedTokens.Or(0)
+	if r.PromptTokens.OK && r.CompletionTokens.OK {
+		c.usage = true
+		s.prompt += r.PromptTokens.V
+		s.completion += r.CompletionTokens.V
+		f.lastEnds = append(f.lastEnds, r.EndUS)
+		if why := tokensFit(r, f.cfg.Sampling.MaxTokens); why != "" {
+			f.badTokens.add("%s: %s", who, why)
+		}
+		if n := r.CompletionTokens.V; n > 1 && !r.Buffered && r.FirstTokenUS.OK && r.LastTokenUS.OK {
+			f.series["inter_token"] = append(f.series["inter_token"], (r.LastTokenUS.V-r.FirstTokenUS.V)/(n-1))
+		}
+	}
+	switch r.Oracle {
+	case ledger.OraclePass:
+		f.oracle.passed++
+	case ledger.OracleFail:
+		f.oracle.failed++
+	}
+	picked, same := r.PickedUS, true
+	if last, ok := f.failing[r.Context]; ok {
+		picked, same = last.picked, last.segment == r.Segment
+	}
+	if same {
+		f.series["latency_from_picked"] = append(f.series["latency_from_picked"], r.EndUS-picked)
+	}
+	if !r.SentUS.OK {
+		return
+	}
+	for _, t := range []struct {
+		name string
+		at   ledger.Opt
+	}{{"ttft", r.FirstTokenUS}, {"first_content", r.FirstContentUS}, {"last_token", r.LastTokenUS}, {"latency", ledger.Some(r.EndUS)}} {
+		if t.at.OK {
+			f.series[t.name] = append(f.series[t.name], t.at.V-r.SentUS.V)
+		}
+	}
+}
+
+// peak sweeps a segment's edges; ends come before starts of the same time.
+func (f *facts) peak(segment int64) int64 {
+	edges := f.edges[segment]
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(a.step, b.step)) })
+	open, most := int64(0), int64(0)
+	for _, e := range edges {
+		open += e.step
+		most = max(most, open)
+	}
+	return most
+}
+
+// overlaps finds two attempts of one worker that overlap.
+func (f *facts) overlaps() string {
+	var v violation
+	keys := slices.SortedFunc(maps.Keys(f.lanes), func(a, b lane) int {
+		return cmp.Or(cmp.Compare(a.segment, b.segment), cmp.Compare(a.worker, b.worker))
+	})
+	for _, k := range keys {
+		spans := f.lanes[k]
+		slices.SortFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) })
+		for i := 1; i < len(spans); i++ {
+			if a, b := spans[i-1], spans[i]; b.from < a.to {
+				v.add("worker %d of segment %d held context %d until %d us and picked context %d at %d us", k.worker, k.segment, a.context, a.to, b.context, b.from)
+			}
+		}
+	}
+	if v.count == 0 {
+		return ""
+	}
+	return v.String()
+}

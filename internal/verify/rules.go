@@ -1,0 +1,185 @@
+package verify
+
+import "cotenant/internal/ledger"
+
+// Rule is one thing that must hold of a run. Its ID never changes meaning.
+type Rule struct {
+	ID        string   `json:"id"`
+	Title     string   `json:"title"`
+	Explain   string   `json:"explain"`   // why it is asked, and what is compared
+	From      int64    `json:"from"`      // applies from this many contexts
+	Contracts []string `json:"contracts"` // applies to these; empty: to all
+	After     []string `json:"after"`     // rules on which its meaning rests: not judged where one failed
+
+	// check returns what failed, or else why the rule doesn't apply, or else nothing. It changes nothing.
+	check func(*evidence) (failure, notApplicable string)
+}
+
+// Rules lists all rules in the order in which they are judged. A rule follows those that it rests on.
+func Rules() []Rule {
+	readable := []string{"R-FORM-02"}
+	rules := []Rule{
+		{ID: "R-FORM-01", Title: "ledger.json is in canonical form",
+			Explain: "One ledger has one sequence of bytes (RFC 8785, integers only), so that a hash of it means its content and nothing can hide in its form.",
+			check:   canonicalLedger},
+		{ID: "R-FORM-02", Title: "every line reads strictly",
+			Explain: "Each line of rows.jsonl, resources.jsonl and events.jsonl is one object in canonical form with exactly the members of docs/formats/run.md, each within its range, the last line ended by a line feed.",
+			check:   readableLines},
+		{ID: "R-FILE-01", Title: "sizes, lines and hashes are those of the files",
+			Explain: "Bytes, line feeds and SHA-256 in files[] are compared with the four files as they lie there.",
+			After:   readable, check: fileHashes},
+		{ID: "R-FILE-02", Title: "Merkle roots are those of the lines",
+			Explain: "The RFC 6962 root over a file's lines, which lets a part of the rows be published with proofs, is computed again.",
+			After:   readable, check: merkleRoots},
+		{ID: "R-FILE-03", Title: "the files' root binds files[]",
+			Explain: "files_root is the Merkle root over the canonical entries of files[]: one hash that stands for the run.",
+			check:   filesRoot},
+		{ID: "R-CONF-01", Title: "the config is the one that was registered",
+			Explain: "The SHA-256 of config.json equals config_sha256 of the ledger and of every start event.",
+			After:   readable, check: configHash},
+		{ID: "R-CONF-02", Title: "registration comes before the first request",
+			Explain: "The first line of events.jsonl is the start event with the config's hash, at 0 us of its segment's clock; segments start in order; every row, sample and event belongs to a segment that has started.",
+			After:   readable, check: registeredFirst},
+		{ID: "R-CONF-03", Title: "the ledger repeats the config",
+			Explain: "Identity, plan, model, workload and build in the ledger are those of config.json.",
+			After:   readable, check: repeatsConfig},
+		{ID: "R-CONF-04", Title: "the endpoint's commitment opens",
+			Explain: "endpoint_commitment is the HMAC of the endpoint under the run's secret. A published run without its secret can't be asked.",
+			check:   endpointOpens},
+		{ID: "R-LEAK-01", Title: "no address and no secret in clear",
+			Explain: "Neither the endpoint's address nor the run's secret stands in ledger.json or in any free text of the lines.",
+			After:   readable, check: leaks},
+		{ID: "R-DEF-01", Title: "definitions are those of this schema",
+			Explain: "Load tools differ in what starts and stops each clock, which tokens count and how a percentile is taken. The choices of schema_version are written out in config and ledger, and are no others.",
+			check:   definitions},
+		{ID: "R-RUNG-01", Title: "the number of contexts is a rung",
+			Explain: "Only 100, 1,000, 10,000, 100,000 and 1,000,000 contexts can be admitted; anything else is not_a_rung.",
+			check:   rung},
+		{ID: "R-STAT-01", Title: "the run finished",
+			Explain: "The last segment has an end event that says finished, and the ledger's status, segments and end are those of the events.",
+			After:   readable, check: finished},
+		{ID: "R-CTX-01", Title: "each context exactly once",
+			Explain: "Each planned context was submitted, none has two results, none beyond the plan was sent. With R-FAIL-01 and R-USAGE-01: submitted = completed = turns = usage responses.",
+			After:   readable, check: exactlyOnce},
+		{ID: "R-FAIL-01", Title: "no context failed",
+			Explain: "The last attempt of every submitted context ended with ok.",
+			After:   readable, check: noFailures},
+		{ID: "R-USAGE-01", Title: "every result has usage",
+			Explain: "Tokens come from the provider's usage object alone; a result without one is not a usage response, and nothing is put in its place.",
+			After:   readable, check: usageThere},
+		{ID: "R-RETRY-01", Title: "attempts follow each other",
+			Explain: "Attempts of a context count 1, 2, … up to its result, stay within max_attempts, follow only an outcome that may be retried, and don't begin before the one before has ended.",
+			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badRetry })},
+		{ID: "R-OUT-01", Title: "outcomes fit what was seen",
+			Explain: "ok needs HTTP 200, text, an end marked by finish_reason or [DONE] and no error; each other outcome needs what it names; an oracle judges results alone.",
+			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badOutcome })},
+		{ID: "R-WORK-01", Title: "workers are bounded",
+			Explain: "At least one worker and fewer than contexts; no attempt ran on a worker beyond them.",
+			After:   readable, check: boundedWorkers},
+		{ID: "R-LANE-01", Title: "a worker does one thing at a time",
+			Explain: "The intervals from picked to end of one worker's attempts don't overlap.",
+			After:   readable, check: lanes},
+		{ID: "R-PEAK-01", Title: "the peak in flight was observed",
+			Explain: "The client's own counter (peak events), the sweep line over rows and the ledger agree, and lie between 1 and workers.",
+			After:   readable, check: peakObserved},
+		{ID: "R-PEAK-02", Title: "no sample saw more in flight than the peak",
+			Explain: "The counter that the samples of resources.jsonl carry never exceeds the peak of its segment.",
+			After:   []string{"R-FORM-02", "R-PEAK-01"}, check: samplesBelowPeak},
+		{ID: "R-TIME-01", Title: "times are in order",
+			Explain: "queued ≤ picked ≤ sent ≤ headers ≤ first event ≤ first token ≤ last token ≤ end in every row, and first content lies between first and last token.",
+			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badTime })},
+		{ID: "R-BASE-01", Title: "all rows carry one base",
+			Explain: "The fingerprint of the shared base that a row sent equals the one that the config registered.",
+			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badBase })},
+		{ID: "R-PROMPT-01", Title: "prompts are what the workload says",
+			Explain: "All attempts of a context send the same bytes; where the workload promises unique prompts, no two contexts do. A server that answers from an output cache can't hide behind repeated prompts.",
+			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badPrompt })},
+		{ID: "R-TOK-01", Title: "usage can be true",
+			Explain: "Each result has at least one prompt and one completion token, no more completion tokens than were allowed, no more deltas than completion tokens, no more cached than prompt tokens.",
+			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badTokens })},
+		{ID: "R-TOK-02", Title: "token sums are those of the rows",
+			Explain: "Sums of usage, of deltas and of what was wasted, and how many results have as many deltas as tokens, are computed again, twice.",
+			After:   readable, check: tokenSums},
+		{ID: "R-TOK-03", Title: "spending stayed within its limit",
+			Explain: "Prompt and completion tokens of all attempts don't exceed max_spend_tokens, where the config sets it, by more than what workers had in flight.",
+			After:   readable, check: spending},
+		{ID: "R-COUNT-01", Title: "counts are those of the rows",
+			Explain: "Contexts, turns, attempts, outcomes and flags are counted again, twice.",
+			After:   readable, check: counts},
+		{ID: "R-LAT-01", Title: "distributions are those of the rows",
+			Explain: "Each n, minimum, percentile, bound, maximum and sum is computed again, the order statistics twice.",
+			After:   readable, check: distributions},
+		{ID: "R-RATE-01", Title: "wall time and rates are those of the rows",
+			Explain: "Wall time, results and tokens over it, and the warm rate are computed again, twice.",
+			After:   readable, check: wallAndRates},
+		{ID: "R-ORA-01", Title: "the oracle's score is that of the rows",
+			Explain: "Checked, passed, each task's score, the rate and Wilson's interval are computed again. The verifier doesn't ask the oracle: answers aren't in the rows.",
+			After:   readable, check: oracle},
+		{ID: "R-BUF-01", Title: "buffered answers are marked",
+			Explain: "A row is marked buffered exactly where its tokens came within 1 ms or 1 % of its latency.",
+			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badBuffered })},
+		{ID: "R-TTFT-01", Title: "no time to first token from buffered answers",
+			Explain: "The ledger claims a time to first token only if every result has one and no more than 5 % of results came in one piece.",
+			After:   []string{"R-FORM-02", "R-BUF-01"}, check: ttftClaim},
+		{ID: "R-RES-01", Title: "samples cover the run",
+			Explain: "At least two samples, from before a segment's first request to after its last end.",
+			After:   readable, check: samplesCover},
+		{ID: "R-RES-02", Title: "samples have no gap",
+			Explain: "Two samples of a segment are no more than three periods apart.",
+			After:   readable, check: sampleGaps},
+		{ID: "R-RES-03", Title: "memory of client and server",
+			Explain: "Every sample has the client's resident memory, and the server's or the reason why it can't be had.",
+			From:    ledger.DeepRung, After: readable, check: memoryThere},
+		{ID: "R-RES-04", Title: "KV-capacity and queue evidence",
+			Explain: "Samples hold the endpoint's series on KV pages, slots, queue and prefix cache, or say that it exposes none; silence is neither.",
+			From:    ledger.DeepRung, After: readable, check: seriesStated},
+		{ID: "R-RES-05", Title: "one server throughout",
+			Explain: "The server's process is the same in all samples.",
+			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badServer })},
+		{ID: "R-RES-06", Title: "samples are in order",
+			Explain: "Within a segment, time moves on and what is cumulative doesn't fall.",
+			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badCounter })},
+		{ID: "R-SUM-01", Title: "peaks, samples, series and reconciliation are those of the samples",
+			Explain: "Everything that the ledger takes from resources.jsonl is computed again.",
+			After:   readable, check: sampleSums},
+		{ID: "R-CLAIM-01", Title: "a claim's value stands where it points",
+			Explain: "Each claim points into the ledger; the value there, itself computed again, is the claim's.",
+			check:   claimValues},
+		{ID: "R-CLAIM-02", Title: "claims, non-claims and what was not exposed",
+			Explain: "The ledger claims what the files support, and names what they don't and what was not exposed, with the reasons that the files give.",
+			After:   readable, check: claimList},
+		{ID: "R-ADM-01", Title: "admission is what the files give",
+			Explain: "The rung, the verdict and every reason against it are computed again.",
+			After:   readable, check: admission},
+		{ID: "R-SIGN-01", Title: "the signed statement names these files",
+			Explain: "The in-toto statement in ledger.dsse.json has the digests of all five files.",
+			After:   readable, check: signedFiles},
+		{ID: "R-SIGN-02", Title: "the signature is by the given key",
+			Explain: "One of the keys that the verifier was given signed the statement's bytes as they came (DSSE, ed25519). It proves who signed and that nothing changed since, not that the run happened.",
+			check:   signature},
+	}
+	return rules
+}
+
+// RuleByID finds a rule.
+func RuleByID(id string) (Rule, bool) {
+	for _, r := range Rules() {
+		if r.ID == id {
+			return r, true
+		}
+	}
+	return Rule{}, false
+}
+
+// owners says which rule compares each member of the ledger; load compares the first three.
+var owners = map[string]string{
+	"schema_version": "load", "operation": "load", "document": "load",
+	"run_id": "R-CONF-03", "run_ordinal": "R-CONF-03", "nonce": "R-CONF-03", "started_wall_us": "R-CONF-03", "contract": "R-CONF-03",
+	"contexts": "R-CONF-03", "turns_per_context": "R-CONF-03", "workers": "R-CONF-03", "model": "R-CONF-03", "endpoint_scope": "R-CONF-03",
+	"endpoint_commitment": "R-CONF-03", "in_process": "R-CONF-03", "workload": "R-CONF-03", "base": "R-CONF-03", "max_tokens": "R-CONF-03",
+	"client": "R-CONF-03", "config_sha256": "R-CONF-01", "ended_wall_us": "R-STAT-01", "status": "R-STAT-01", "status_detail": "R-STAT-01",
+	"segments": "R-STAT-01", "files": "R-FILE-01", "files_root": "R-FILE-03", "counts": "R-COUNT-01", "tokens": "R-TOK-02",
+	"wall_us": "R-RATE-01", "rates": "R-RATE-01", "times": "R-LAT-01", "peaks": "R-SUM-01", "oracle": "R-ORA-01", "samples": "R-SUM-01",
+	"series": "R-SUM-01", "reconciliation": "R-SUM-01", "definitions": "R-DEF-01", "claims": "R-CLAIM-02", "non_claims": "R-CLAIM-02",
+	"not_exposed": "R-CLAIM-02", "admission": "R-ADM-01",
+}

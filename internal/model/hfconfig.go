@@ -146,7 +146,7 @@ func (h *hfConfig) refuse() error {
 		return unknownArch(h.ModelType)
 	}
 	if len(h.Architectures) > 0 && !slices.Contains(h.Architectures, causal) {
-		return fmt.Errorf("architectures %.80q is not supported; %s is", h.Architectures, causal)
+		return fmt.Errorf("architecture %.80q is not supported; %s is", h.Architectures[0], causal)
 	}
 	if h.HiddenAct != nil && *h.HiddenAct != "silu" && *h.HiddenAct != "swish" {
 		return fmt.Errorf("activation %.80q is not supported; silu is", *h.HiddenAct)

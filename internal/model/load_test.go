@@ -255,7 +255,7 @@ func TestForwardRefuses(t *testing.T) {
 	}
 	logits := make([]float32, 2*m.cfg.VocabSize)
 	for _, c := range []struct {
-		name   string
+		name  string
 		spoil func(*backend.Batch)
 	}{
 		{"no rows", func(b *backend.Batch) { *b = backend.Batch{} }},

@@ -2,7 +2,4 @@
 
 package model
 
-const (
-	raceEnabled      = false
-	raceGreedyTokens = 0
-)
+const raceEnabled = false

@@ -69,8 +69,9 @@ type facts struct {
 }
 
 type contextFacts struct {
-	tries   uint8
-	results uint8
+	tries   uint16 // up to the first result
+	spent   uint16 // of them, those that count against max_attempts: all but interrupted ones
+	results uint16
 	usage   bool
 }
 
@@ -190,10 +191,11 @@ func (f *facts) row(r *ledger.Row) {
 	if r.Outcome != ledger.OK {
 		return
 	}
-	if c.results++; c.results == 1 {
+	if c.results < 1<<16-1 {
+		c.results++
+	}
+	if c.results == 1 {
 		f.result(r, c, who)
-	} else if c.results == 0 {
-		c.results = 255
 	}
 }
 
@@ -217,15 +219,20 @@ func (f *facts) attempt(r *ledger.Row, c *contextFacts, who string) {
 	switch {
 	case r.Attempt != int64(c.tries)+1:
 		f.badRetry.add("%s follows attempt %d", who, c.tries)
-	case r.Attempt > f.cfg.MaxAttempts:
-		f.badRetry.add("%s: the config allows %d", who, f.cfg.MaxAttempts)
-	case failed && !last.outcome.Retryable():
+	case r.Outcome != ledger.Interrupted && int64(c.spent) >= f.cfg.MaxAttempts:
+		f.badRetry.add("%s comes after %d attempts that count: the config allows %d", who, c.spent, f.cfg.MaxAttempts)
+	case failed && last.outcome == ledger.Interrupted && last.segment == r.Segment:
+		f.badRetry.add("%s repeats an interrupted attempt in the same segment", who)
+	case failed && last.outcome != ledger.Interrupted && !last.outcome.Retryable():
 		f.badRetry.add("%s repeats an attempt that ended with %s", who, last.outcome)
 	case failed && last.segment == r.Segment && r.PickedUS < last.end:
 		f.badRetry.add("%s was picked at %d us, before the attempt before it ended at %d us", who, r.PickedUS, last.end)
 	}
-	if c.tries < 255 {
+	if c.tries < 1<<16-1 {
 		c.tries++
+	}
+	if r.Outcome != ledger.Interrupted && c.spent < 1<<16-1 {
+		c.spent++
 	}
 	if c.tries == 1 {
 		f.series["queue_age"] = append(f.series["queue_age"], r.PickedUS-r.QueuedUS)

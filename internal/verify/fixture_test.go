@@ -135,3 +135,10 @@ func (r *run) ok(n int) *ledger.Row {
 	}
 	panic("no such row")
 }
+
+func remove(t testing.TB, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -62,14 +62,18 @@ func outcomeFits(r *ledger.Row) string {
 		fits = status == 429
 	case ledger.HTTP5xx:
 		fits = status >= 500 && status <= 599
-	case ledger.HTTP4xx, ledger.Template:
-		fits = status >= 400 && status <= 499 && status != 429
+	case ledger.HTTP4xx: // a redirect is one: it is not followed
+		fits = status >= 300 && status <= 499 && status != 429
+	case ledger.Template:
+		fits = status >= 400 && status <= 599
 	case ledger.Empty:
 		fits = status == 200 && r.Deltas == 0
 	case ledger.Truncated:
-		fits = status == 200 && !r.Done && r.FinishReason == ""
-	case ledger.InbandError, ledger.BadJSON, ledger.NonStreamed, ledger.BadBody, ledger.Oversize, ledger.Compressed:
+		fits = status == 200 && !r.Done
+	case ledger.InbandError, ledger.BadJSON, ledger.NonStreamed, ledger.Oversize, ledger.Compressed:
 		fits = status == 200
+	case ledger.BadBody:
+		fits = status < 300
 	case ledger.TransportBefore, ledger.TimeoutHeaders:
 		fits = !has && !r.HeadersUS.OK
 	}

@@ -49,8 +49,8 @@ func (f *facts) sample(r *ledger.Resource) {
 	if r.Client.RSSBytes.Or(0) < 1 || r.Client.HWMBytes.Or(0) < 1 {
 		f.badMemory.add("%s lacks the client's resident memory", who)
 	}
-	if r.Server != nil && r.Server.RSSBytes.Or(0) < 1 {
-		f.badMemory.add("%s has a server without resident memory", who)
+	if v := r.Server; v != nil && v.RSSBytes.Or(0) < 1 && v.HeapBytes.Or(0) < 1 && v.SysBytes.Or(0) < 1 {
+		f.badMemory.add("%s has a server without any memory of it", who)
 	}
 	if len(r.Series) > 0 || r.ScrapeError != "" {
 		f.statedSeries++

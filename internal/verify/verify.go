@@ -91,6 +91,11 @@ func Dir(dir string, opts Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s %w: %w", dir, ErrUnreadable, err)
 	}
+	return e.report(), nil
+}
+
+// report judges what was read.
+func (e *evidence) report() *Report {
 	r := &Report{SchemaVersion: 1, Operation: "verify", RunID: e.config.RunID, Contract: e.config.Contract, Contexts: e.config.Contexts,
 		RulesVersion: RulesVersion, Grade: GradeRecomputed, Holds: true, Establishes: []ledger.Claim{}, NotExposed: e.claimed.NotExposed}
 	verdicts := map[string]string{}
@@ -103,12 +108,12 @@ func Dir(dir string, opts Options) (*Report, error) {
 	r.SignedBy = e.signedBy
 	if r.Holds {
 		r.Establishes, r.DoesNot = e.claimed.Claims, e.claimed.NonClaims
-		return r, nil
+		return r
 	}
 	for _, f := range r.Failed() {
 		r.DoesNot = append(r.DoesNot, ledger.Statement{ID: f.Rule, Reason: "nothing is established while this fails: " + f.Detail})
 	}
-	return r, nil
+	return r
 }
 
 // judge applies a rule whose predecessors have been judged.

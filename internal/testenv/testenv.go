@@ -1,5 +1,5 @@
-// Package testenv says what a test needs from the machine. A test whose need isn't met skips and is listed at the end of
-// `go test`, by tools/skips; under COTENANT_REQUIRE_ALL=1 it fails. For tests only.
+// Package testenv says what a test needs from the machine. A test whose need isn't met skips, and tools/skips lists it at
+// the end of `go test ./...`; under COTENANT_REQUIRE_ALL=1 it fails. For tests only.
 package testenv
 
 import (
@@ -18,6 +18,7 @@ func Missing(t testing.TB, tool, hint string) {
 	if RequireAll() {
 		t.Fatalf("needs %s, which COTENANT_REQUIRE_ALL=1 demands: %s", tool, hint)
 	}
+	record(Skip{Test: t.Name(), Needs: tool, Hint: hint})
 	t.Skipf("needs %s: %s", tool, hint)
 }
 
@@ -31,16 +32,18 @@ func Need(t testing.TB, executable, hint string) string {
 	return path
 }
 
+const fetchHint = "go run ./tools/fetch, then set COTENANT_MODEL_DIR to the folder that it prints"
+
 // Model returns the path of a file under COTENANT_MODEL_DIR and skips t where it isn't there.
 func Model(t testing.TB, name string) string {
 	t.Helper()
 	dir := os.Getenv("COTENANT_MODEL_DIR")
 	if dir == "" {
-		Missing(t, name, "run `go run ./tools/fetch` and set COTENANT_MODEL_DIR to the folder that it prints")
+		Missing(t, name, fetchHint)
 	}
 	path := filepath.Join(dir, filepath.FromSlash(name))
 	if _, err := os.Stat(path); err != nil {
-		Missing(t, name, "run `go run ./tools/fetch` into COTENANT_MODEL_DIR="+dir)
+		Missing(t, name, fetchHint)
 	}
 	return path
 }

@@ -1,0 +1,67 @@
+package soak
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"cotenant/internal/ledger"
+)
+
+// reopenConfig reads the run that is to go on and checks that the options are those it was registered with.
+func (s *session) reopenConfig() error {
+	o := s.o
+	f, err := ledger.OpenFolder(o.Out)
+	if err != nil {
+		return usage("there is no run to go on with: %v", err)
+	}
+	c := &f.Config
+	if o.Model == "" {
+		o.Model = c.Model
+	}
+	for _, d := range []struct {
+		name         string
+		given, there any
+	}{
+		{"endpoint", o.Endpoint, c.Endpoint}, {"model", o.Model, c.Model}, {"contract", o.Contract, c.Contract},
+		{"contexts", o.Contexts, c.Contexts}, {"workers", o.Workers, c.Workers}, {"attempts", o.MaxAttempts, c.MaxAttempts},
+		{"max-tokens", o.MaxTokens, c.Sampling.MaxTokens}, {"workload", o.Source.Hash(), c.Workload.SHA256},
+		{"sample period", o.Period.Microseconds(), c.ResourceUS},
+		{"max-spend-tokens", ledger.Opt{V: o.MaxSpendTokens, OK: o.MaxSpendTokens > 0}, c.MaxSpend},
+	} {
+		if d.given != d.there {
+			return usage("the run in %s was registered with %s %v, not %v: a run goes on as it began", o.Out, d.name, d.there, d.given)
+		}
+	}
+	if s.lock, err = lockFolder(filepath.Join(o.Out, ledger.ConfigFile)); err != nil {
+		return err
+	}
+	s.cfg = *c
+	s.commit, err = ledger.NewCommitter(c.Secret)
+	return err
+}
+
+// reopen begins another segment. Contexts that earlier segments retired are not sent again; one that was open when its segment was
+// killed left no row and is.
+func (s *session) reopen() error {
+	if d := s.maker.describe(s.o); d != s.cfg.Sampling {
+		return usage("the run was registered with other sampling fields: %+v, not %+v", s.cfg.Sampling, d)
+	}
+	var err error
+	s.clk = newClock()
+	if s.w, err = ledger.Reopen(s.o.Out, time.Now().UnixMicro()); err != nil {
+		return fmt.Errorf("going on with the run: %w", err)
+	}
+	f, err := ledger.OpenFolder(s.o.Out)
+	if err != nil {
+		return err
+	}
+	spent, completed, failed, err := s.records.replay(f.Rows(), s.cfg.MaxAttempts)
+	if err != nil {
+		return fmt.Errorf("going on with the run: %w", err)
+	}
+	s.budget.spent += spent
+	s.count.Completed, s.count.Failed, s.count.Submitted = completed, failed, completed+failed
+	s.o.Log(fmt.Sprintf("going on: %d of %d contexts are done, %d of them failed", completed+failed, s.o.Contexts, failed))
+	return nil
+}

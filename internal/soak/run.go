@@ -1,0 +1,249 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"cotenant/internal/ledger"
+	"cotenant/internal/loadgen"
+)
+
+// Progress is how far a run is.
+type Progress struct {
+	Contexts, Submitted, Completed, Failed int64
+	Retries, Reconnects                    int64
+	InFlight, Peak                         int64
+	PromptTokens, CompletionTokens         int64
+	OraclePassed, OracleChecked            int64
+	Elapsed                                time.Duration
+	LastTTFT                               time.Duration // of the last result that has one
+	LastError                              string        // of the last attempt that was no result, redacted
+	Draining                               bool
+}
+
+// run works the contexts off and writes the ledger.
+func (s *session) run(ctx context.Context, ready readiness) (*Result, error) {
+	// Three ends: user's interrupt (ctx), no more work (soft), open attempts cut (hard).
+	hard, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
+	soft, stop := context.WithCancel(ctx)
+	defer stop()
+	s.abort.stop, s.abort.cut = stop, cut
+	s.count.Contexts = s.o.Contexts
+
+	if err := s.sampler.sample(hard); err != nil {
+		return nil, errors.Join(fmt.Errorf("taking the first sample: %w", err), s.w.Abandon())
+	}
+	watching, unwatch := context.WithCancel(hard)
+	var watchers, workers sync.WaitGroup
+	watchers.Go(func() { s.sampler.run(watching, s.abort.fail) })
+	watchers.Go(func() { s.report(watching) })
+	watchers.Go(func() { s.interrupt(ctx, watching, cut) })
+	for id := range s.o.Workers {
+		workers.Go(func() { s.work(soft, hard, id) })
+	}
+	workers.Wait()
+	unwatch()
+	watchers.Wait()
+	return s.finish(ctx)
+}
+
+// interrupt waits for the user's signal and gives open attempts their grace.
+func (s *session) interrupt(ctx, watching context.Context, cut context.CancelCauseFunc) {
+	select {
+	case <-watching.Done():
+		return
+	case <-ctx.Done():
+	}
+	open, _ := s.clk.inFlight()
+	s.o.Log(fmt.Sprintf("interrupted: %d requests are open and have %v to end", open, s.o.Grace))
+	s.count.Lock()
+	s.count.Draining = true
+	s.count.Unlock()
+	if err := s.sampler.event(ledger.EventInterrupt, ledger.Some(open), ""); err != nil {
+		s.abort.fail(err)
+	}
+	select {
+	case <-watching.Done():
+	case <-time.After(s.o.Grace):
+		cut(errInterrupted)
+	}
+}
+
+// report calls the user's progress function.
+func (s *session) report(watching context.Context) {
+	if s.o.Progress == nil {
+		return
+	}
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-watching.Done():
+			s.o.Progress(s.progress())
+			return
+		case <-tick.C:
+			s.o.Progress(s.progress())
+		}
+	}
+}
+
+func (s *session) progress() Progress {
+	open, peak := s.clk.inFlight()
+	s.count.Lock()
+	defer s.count.Unlock()
+	p := s.count.Progress
+	p.InFlight, p.Peak, p.Elapsed = open, peak, time.Since(s.clk.start)
+	return p
+}
+
+// finish takes the last sample, ends the segment and writes the ledger.
+func (s *session) finish(ctx context.Context) (*Result, error) {
+	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := s.sampler.sample(final)
+	_, peak := s.clk.inFlight()
+	reason, own := s.abort.why()
+	err = errors.Join(own, err)
+	status := ledger.StatusFinished
+	switch {
+	case reason != "":
+		status = ledger.StatusFailed
+		s.o.Log("the run stopped by itself: " + reason)
+		err = errors.Join(err, s.sampler.event(ledger.EventAbort, ledger.Opt{}, s.redact.text(reason)))
+	case s.records.remaining() > 0:
+		status = ledger.StatusInterrupted
+	}
+	end := ledger.Event{TUS: s.clk.now(), Segment: s.w.Segment(), Kind: ledger.EventEnd, WallUS: ledger.Some(time.Now().UnixMicro()), Detail: status}
+	err = errors.Join(err, s.sampler.event(ledger.EventPeak, ledger.Some(peak), ""), s.w.Event(end))
+	l, closing := s.w.Close()
+	if err = errors.Join(err, closing); err != nil {
+		return nil, fmt.Errorf("the run couldn't be recorded: %w", err)
+	}
+	return &Result{Dir: s.o.Out, Ledger: l, Interrupted: status == ledger.StatusInterrupted}, nil
+}
+
+// worker is what one of them keeps between attempts.
+type worker struct {
+	id      int64
+	scratch *scratch
+	body    []byte
+	floor   int64 // end of its last attempt
+}
+
+// work takes contexts until there are none, soft ends, or the budget is used up.
+func (s *session) work(soft, hard context.Context, id int64) {
+	w := &worker{id: id, scratch: newScratch()}
+	for soft.Err() == nil {
+		n, rec, ok := s.records.take()
+		if !ok {
+			return
+		}
+		rec = s.context(soft, hard, w, n, rec)
+		s.records.put(n, rec)
+	}
+}
+
+// context makes a context's attempts until it is retired or soft ends.
+func (s *session) context(soft, hard context.Context, w *worker, n int64, rec record) record {
+	task := s.o.Source.Task(n)
+	var err error
+	if w.body, err = s.maker.append(w.body[:0], task.Messages); err != nil {
+		s.abort.fail(fmt.Errorf("context %d: %w", n, err))
+		return rec
+	}
+	prompt := s.commit.Commit(ledger.LabelPrompt, w.body)
+	held := estimate(len(w.body), s.o.MaxTokens)
+	submitted := false
+	var wait time.Duration
+	for {
+		if !s.budget.hold(held) {
+			s.abort.because("the spending limit of %d tokens leaves no room for another request: %d are spent", s.budget.limit, s.budget.total())
+			return rec
+		}
+		row := ledger.Row{Context: n, Attempt: int64(rec.attempts) + 1, Worker: w.id, Segment: s.w.Segment(),
+			PickedUS: max(s.clk.now(), w.floor), Base: s.base, PromptCommit: prompt, Task: clip(string(task.Kind), ledger.MaxFinish),
+			Oracle: ledger.OracleNone, BackoffUS: wait.Microseconds()}
+		v := s.client.do(hard, w.scratch, s.clk, w.body, &row)
+		w.floor = row.EndUS
+		s.budget.settle(held, &row)
+		judge(&row, &task, w.scratch.content)
+		row.OutputCommit = s.commit.Commit(ledger.LabelOutput, w.scratch.text())
+		retry := retryable(row.Outcome, v)
+		rec.note(&row, retry, s.o.MaxAttempts)
+		s.tally(&row, rec, !submitted)
+		submitted = true
+		if err := s.w.Row(row); err != nil {
+			s.abort.fail(err)
+			return rec
+		}
+		if row.Outcome == ledger.ClientExhausted {
+			s.abort.because("this machine is exhausted: %s", row.Error)
+		}
+		if rec.state == retired || soft.Err() != nil {
+			return rec
+		}
+		wait = backoff(row.Attempt+1, v.retryAfter)
+		select {
+		case <-soft.Done():
+			return rec
+		case <-time.After(wait):
+		}
+	}
+}
+
+// judge asks the oracle about a result.
+func judge(row *ledger.Row, task *loadgen.Task, content []byte) {
+	if row.Outcome != ledger.OK || !task.HasOracle {
+		return
+	}
+	row.Oracle = ledger.OracleFail
+	if task.Check(string(content)) {
+		row.Oracle = ledger.OraclePass
+	}
+}
+
+// tally counts a row for the progress display, and stops a run of failures without end.
+func (s *session) tally(row *ledger.Row, rec record, first bool) {
+	s.count.Lock()
+	defer s.count.Unlock()
+	p := &s.count.Progress
+	if first && row.Attempt == 1 {
+		p.Submitted++
+	}
+	if row.Attempt > 1 {
+		p.Retries++
+	}
+	p.Reconnects += row.Reconnects
+	p.PromptTokens += row.PromptTokens.Or(0)
+	p.CompletionTokens += row.CompletionTokens.Or(0)
+	if row.Outcome != ledger.OK {
+		p.LastError = string(row.Outcome) + ": " + row.Error
+	} else if row.FirstTokenUS.OK {
+		p.LastTTFT = time.Duration(row.FirstTokenUS.V-row.SentUS.V) * time.Microsecond
+	}
+	if row.Oracle != ledger.OracleNone {
+		p.OracleChecked++
+	}
+	if row.Oracle == ledger.OraclePass {
+		p.OraclePassed++
+	}
+	switch {
+	case rec.state != retired:
+	case row.Outcome == ledger.OK:
+		p.Completed++
+		s.count.inARow = 0
+	default:
+		p.Failed++
+		if s.count.inARow++; s.count.inARow >= max(failuresInARow, 4*s.o.Workers) && p.Submitted < s.o.Contexts {
+			s.abort.because("%d contexts in a row failed, the last by %s", s.count.inARow, row.Outcome)
+		}
+	}
+}
+
+// failuresInARow is after how many failed contexts without a result between them a run gives up: a server that died must not be
+// asked a million times.
+const failuresInARow = 200

@@ -1,0 +1,53 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// Causes that end an attempt from this side.
+var (
+	errHeadersTimeout = errors.New("no response headers in time")
+	errIdleTimeout    = errors.New("the stream stood still for too long")
+	errTotalTimeout   = errors.New("the attempt took too long")
+	errDrained        = errors.New("the body did not end in time after its answer")
+	errInterrupted    = errors.New("interrupted")
+)
+
+// watch cancels an attempt's context when its present phase lasts too long. There is no deadline on the client as a whole: it would
+// end long streams that move.
+type watch struct {
+	cancel context.CancelCauseFunc
+	cause  atomic.Pointer[error]
+	phase  *time.Timer
+	total  *time.Timer
+}
+
+func newWatch(cancel context.CancelCauseFunc, total time.Duration) *watch {
+	w := &watch{cancel: cancel}
+	w.phase = time.AfterFunc(time.Hour, func() { cancel(*w.cause.Load()) })
+	w.phase.Stop()
+	if total > 0 {
+		w.total = time.AfterFunc(total, func() { cancel(errTotalTimeout) })
+	}
+	return w
+}
+
+// arm begins a phase that may last d (0: for ever).
+func (w *watch) arm(d time.Duration, cause error) {
+	if d <= 0 {
+		w.phase.Stop()
+		return
+	}
+	w.cause.Store(&cause)
+	w.phase.Reset(d)
+}
+
+func (w *watch) stop() {
+	w.phase.Stop()
+	if w.total != nil {
+		w.total.Stop()
+	}
+}

@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"cotenant/internal/backend"
+	"cotenant/internal/tokenizer"
+)
+
+// Model is what an Engine needs of a model; *model.Model is one. Forward and NewKV are called on the engine's thread alone,
+// the others from any.
+type Model interface {
+	// Forward computes the rows of b, stores their keys and values in kv and writes the logits of the rows b.Outputs to
+	// logits [len(b.Outputs), LogitsWidth]. An error means that the model can't be used any more.
+	Forward(kv backend.KV, b *backend.Batch, logits []float32) error
+	NewKV(pageSize, pages int) (backend.KV, error)
+	KVBytesPerToken() int64
+	ContextLength() int
+	MaxBatchTokens() int
+	EOS() []int32 // tokens that end an answer
+}
+
+// Device says what a model runs on; a backend.Backend is one. Memory is called on the engine's thread.
+type Device interface {
+	Info() backend.Info
+	Memory() []backend.Memory
+}
+
+// Template renders a chat to a prompt. It is safe for concurrent use. Its errors are the client's: what it can't render.
+type Template interface {
+	Render(messages []TemplateMessage, continueFinal bool) ([]tokenizer.Segment, error)
+}
+
+// TemplateMessage is one message of a chat.
+type TemplateMessage struct{ Role, Name, Content string }
+
+// Runtime is what an Engine computes with.
+type Runtime struct {
+	Model       Model
+	Device      Device
+	LogitsWidth int // of a row of logits; ids from the tokenizer's size on are padding, and never chosen
+	Tokenizer   *tokenizer.Tokenizer
+	Template    Template     // nil: the model has none, chats are refused
+	Close       func() error // nil: nothing to close
+}
+
+func (r *Runtime) close() error {
+	if r.Close == nil {
+		return nil
+	}
+	return r.Close()
+}

@@ -127,6 +127,10 @@ func (g *gen) expand(f weightFormat) {
 	g.RET()
 }
 
+// prefetch is how many bytes ahead gemv asks for: the four rows and what follows them lie end to end in memory, and the
+// processor does not see through the four interleaved streams.
+const prefetch = 4096
+
 // gemv is dot4 for one row of x and weights that are expanded in registers: the same sums in the same order.
 func (g *gen) gemv(f weightFormat) {
 	g.text("gemv4"+f.name, "func(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)",
@@ -140,8 +144,14 @@ func (g *gen) gemv(f weightFormat) {
 		acc[j] = g.vec()
 		g.zero(acc[j])
 	}
+	ahead := g.GP64()
+	g.LEAQ(at(w, nil, 0, prefetch), ahead)
 	loop := g.fresh("loop")
 	g.Label(loop)
+	for line := 0; line < 4*f.bytes; line += 64 {
+		g.PREFETCHT0(at(ahead, nil, 0, line))
+	}
+	g.ADDQ(operand.U32(uint32(4*f.bytes)), ahead)
 	xv := make([]reg.VecVirtual, f.elems/g.lanes)
 	for i := range xv {
 		xv[i] = g.vec()

@@ -141,7 +141,7 @@ DATA taylor0avx2<>+28(SB)/4, $0x3f800000
 GLOBL taylor0avx2<>(SB), RODATA|NOPTR, $32
 
 // func gemv4F32AVX2(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·gemv4F32AVX2(SB), NOSPLIT, $0-49
 	MOVQ   dst+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -153,8 +153,12 @@ TEXT ·gemv4F32AVX2(SB), NOSPLIT, $0-49
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
+	LEAQ   4096(DX), R8
 
 loop1:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	ADDQ         $0x00000080, R8
 	VMOVUPS      (CX), Y4
 	VMOVUPS      (DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
@@ -203,7 +207,7 @@ loop3:
 	RET
 
 // func gemv4F16AVX2(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·gemv4F16AVX2(SB), NOSPLIT, $0-49
 	MOVQ   dst+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -215,8 +219,11 @@ TEXT ·gemv4F16AVX2(SB), NOSPLIT, $0-49
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
+	LEAQ   4096(DX), R8
 
 loop4:
+	PREFETCHT0   (R8)
+	ADDQ         $0x00000040, R8
 	VMOVUPS      (CX), Y4
 	VCVTPH2PS    (DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
@@ -266,7 +273,7 @@ loop6:
 	RET
 
 // func gemv4BF16AVX2(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·gemv4BF16AVX2(SB), NOSPLIT, $0-49
 	MOVQ   dst+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -278,8 +285,11 @@ TEXT ·gemv4BF16AVX2(SB), NOSPLIT, $0-49
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
+	LEAQ   4096(DX), R8
 
 loop7:
+	PREFETCHT0   (R8)
+	ADDQ         $0x00000040, R8
 	VMOVUPS      (CX), Y4
 	VPMOVZXWD    (DX), Y5
 	VPSLLD       $0x10, Y5, Y5
@@ -348,7 +358,7 @@ loop9:
 	RET
 
 // func gemv4Q8_0AVX2(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemv4Q8_0AVX2(SB), NOSPLIT, $0-49
 	MOVQ   dst+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -360,8 +370,13 @@ TEXT ·gemv4Q8_0AVX2(SB), NOSPLIT, $0-49
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
+	LEAQ   4096(DX), R8
 
 loop10:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	PREFETCHT0   128(R8)
+	ADDQ         $0x00000088, R8
 	VMOVUPS      (CX), Y4
 	VMOVUPS      32(CX), Y5
 	VMOVUPS      64(CX), Y6
@@ -502,7 +517,7 @@ loop12:
 	RET
 
 // func gemv4Q4_0AVX2(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemv4Q4_0AVX2(SB), NOSPLIT, $0-49
 	MOVQ         dst+0(FP), AX
 	MOVQ         x+8(FP), CX
@@ -520,8 +535,12 @@ TEXT ·gemv4Q4_0AVX2(SB), NOSPLIT, $0-49
 	VXORPS       Y3, Y3, Y3
 	VXORPS       Y4, Y4, Y4
 	VXORPS       Y5, Y5, Y5
+	LEAQ         4096(DX), R8
 
 loop13:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	ADDQ         $0x00000048, R8
 	VMOVUPS      (CX), Y6
 	VMOVUPS      32(CX), Y7
 	VMOVUPS      64(CX), Y8
@@ -672,7 +691,7 @@ loop15:
 	RET
 
 // func gemv4Q4_1AVX2(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemv4Q4_1AVX2(SB), NOSPLIT, $0-49
 	MOVQ         dst+0(FP), AX
 	MOVQ         x+8(FP), CX
@@ -687,8 +706,12 @@ TEXT ·gemv4Q4_1AVX2(SB), NOSPLIT, $0-49
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
 	VXORPS       Y4, Y4, Y4
+	LEAQ         4096(DX), R8
 
 loop16:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	ADDQ         $0x00000050, R8
 	VMOVUPS      (CX), Y5
 	VMOVUPS      32(CX), Y6
 	VMOVUPS      64(CX), Y7

@@ -239,7 +239,7 @@ DATA taylor0avx512<>+60(SB)/4, $0x3f800000
 GLOBL taylor0avx512<>(SB), RODATA|NOPTR, $64
 
 // func gemv4F32AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·gemv4F32AVX512(SB), NOSPLIT, $0-49
 	MOVQ   dst+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -251,8 +251,14 @@ TEXT ·gemv4F32AVX512(SB), NOSPLIT, $0-49
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
+	LEAQ   4096(DX), R8
 
 loop1:
+	PREFETCHT0    (R8)
+	PREFETCHT0    64(R8)
+	PREFETCHT0    128(R8)
+	PREFETCHT0    192(R8)
+	ADDQ          $0x00000100, R8
 	VMOVUPS       (CX), Z4
 	VMOVUPS       (DX), Z5
 	VFMADD231PS   Z5, Z4, Z0
@@ -309,7 +315,7 @@ loop3:
 	RET
 
 // func gemv4F16AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·gemv4F16AVX512(SB), NOSPLIT, $0-49
 	MOVQ   dst+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -321,8 +327,12 @@ TEXT ·gemv4F16AVX512(SB), NOSPLIT, $0-49
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
+	LEAQ   4096(DX), R8
 
 loop4:
+	PREFETCHT0    (R8)
+	PREFETCHT0    64(R8)
+	ADDQ          $0x00000080, R8
 	VMOVUPS       (CX), Z4
 	VCVTPH2PS     (DX), Z5
 	VFMADD231PS   Z5, Z4, Z0
@@ -380,7 +390,7 @@ loop6:
 	RET
 
 // func gemv4BF16AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·gemv4BF16AVX512(SB), NOSPLIT, $0-49
 	MOVQ   dst+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -392,8 +402,12 @@ TEXT ·gemv4BF16AVX512(SB), NOSPLIT, $0-49
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
+	LEAQ   4096(DX), R8
 
 loop7:
+	PREFETCHT0    (R8)
+	PREFETCHT0    64(R8)
+	ADDQ          $0x00000080, R8
 	VMOVUPS       (CX), Z4
 	VPMOVZXWD     (DX), Z5
 	VPSLLD        $0x10, Z5, Z5
@@ -462,7 +476,7 @@ loop9:
 	RET
 
 // func gemv4Q8_0AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
-// Requires: AVX, AVX512DQ, AVX512F, F16C
+// Requires: AVX, AVX512DQ, AVX512F, F16C, MMX+
 TEXT ·gemv4Q8_0AVX512(SB), NOSPLIT, $0-49
 	MOVQ   dst+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -474,8 +488,13 @@ TEXT ·gemv4Q8_0AVX512(SB), NOSPLIT, $0-49
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
+	LEAQ   4096(DX), R8
 
 loop10:
+	PREFETCHT0    (R8)
+	PREFETCHT0    64(R8)
+	PREFETCHT0    128(R8)
+	ADDQ          $0x00000088, R8
 	VMOVUPS       (CX), Z4
 	VMOVUPS       64(CX), Z5
 	VCVTPH2PS     (DX), X6
@@ -581,7 +600,7 @@ loop12:
 	RET
 
 // func gemv4Q4_0AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
-// Requires: AVX, AVX512DQ, AVX512F, F16C
+// Requires: AVX, AVX512DQ, AVX512F, F16C, MMX+
 TEXT ·gemv4Q4_0AVX512(SB), NOSPLIT, $0-49
 	MOVQ         dst+0(FP), AX
 	MOVQ         x+8(FP), CX
@@ -599,8 +618,12 @@ TEXT ·gemv4Q4_0AVX512(SB), NOSPLIT, $0-49
 	VXORPS       Z3, Z3, Z3
 	VXORPS       Z4, Z4, Z4
 	VXORPS       Z5, Z5, Z5
+	LEAQ         4096(DX), R8
 
 loop13:
+	PREFETCHT0    (R8)
+	PREFETCHT0    64(R8)
+	ADDQ          $0x00000048, R8
 	VMOVUPS       (CX), Z6
 	VMOVUPS       64(CX), Z7
 	VCVTPH2PS     (DX), X8
@@ -712,7 +735,7 @@ loop15:
 	RET
 
 // func gemv4Q4_1AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
-// Requires: AVX, AVX512DQ, AVX512F, F16C
+// Requires: AVX, AVX512DQ, AVX512F, F16C, MMX+
 TEXT ·gemv4Q4_1AVX512(SB), NOSPLIT, $0-49
 	MOVQ         dst+0(FP), AX
 	MOVQ         x+8(FP), CX
@@ -727,8 +750,12 @@ TEXT ·gemv4Q4_1AVX512(SB), NOSPLIT, $0-49
 	VXORPS       Z2, Z2, Z2
 	VXORPS       Z3, Z3, Z3
 	VXORPS       Z4, Z4, Z4
+	LEAQ         4096(DX), R8
 
 loop16:
+	PREFETCHT0    (R8)
+	PREFETCHT0    64(R8)
+	ADDQ          $0x00000050, R8
 	VMOVUPS       (CX), Z5
 	VMOVUPS       64(CX), Z6
 	VCVTPH2PS     (DX), X7

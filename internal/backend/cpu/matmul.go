@@ -29,15 +29,21 @@ type piece struct {
 	rows  int
 }
 
-// pieceRows is a multiple of group, small enough for an even split of the narrowest matrices.
-const pieceRows = 32
+// Cache sizes that the matrix product is cut for, in float32: they fit the smallest second-level caches in use, 512 KiB.
+const (
+	pieceRows  = 32       // at most, for an even split of narrow matrices
+	panelFloat = 48 << 10 // expanded weights of a piece
+	blockFloat = 32 << 10 // rows of x that go over a panel together
+	blockAlign = 12       // a multiple of every path's tile
+)
 
 // cut divides a matrix into pieces.
 func (m *matrix) cut() {
+	most := max(group, min(pieceRows, panelFloat/m.cols/group*group))
 	for i := range m.parts {
 		p := &m.parts[i]
-		for r := 0; r < p.rows; r += pieceRows {
-			m.pieces = append(m.pieces, piece{part: p, first: r, rows: min(pieceRows, p.rows-r)})
+		for r := 0; r < p.rows; r += most {
+			m.pieces = append(m.pieces, piece{part: p, first: r, rows: min(most, p.rows-r)})
 		}
 	}
 }
@@ -54,39 +60,55 @@ type matmul struct {
 }
 
 func (m *matmul) piece(s *scratch, p *piece) {
-	cols, ldd := m.w.cols, m.w.rows
-	expand, gemv := m.k.expand[p.part.dtype], m.k.gemv4[p.part.dtype]
-	for r := 0; r < p.rows; r += group {
-		n := min(group, p.rows-r)
-		out := p.part.first + p.first + r
-		bias := zeros[:]
-		if m.bias != nil && n == group {
-			bias = m.bias[out : out+group]
-		} else if m.bias != nil {
-			bias = grow(&s.bias, group)
-			copy(bias, m.bias[out:])
+	gemv := m.k.gemv4[p.part.dtype]
+	whole := p.rows / group * group
+	if m.rows == 1 && gemv != nil {
+		for r := 0; r < whole; r += group {
+			out := p.part.first + p.first + r
+			gemv(m.dst[out:out+group], m.x[:m.w.cols], p.part.span(p.first+r, group), p.part.rowBytes, m.biasAt(out), m.add)
 		}
-		first := p.first + r
-		if n == group && m.rows == 1 && gemv != nil {
-			gemv(m.dst[out:out+group], m.x[:cols], p.part.span(first, group), p.part.rowBytes, bias, m.add)
-			continue
-		}
-		panel := grow(&s.panel, group*cols)
-		for j := range n {
-			expand(panel[j*cols:(j+1)*cols], p.part.row(first+j))
-		}
-		if n == group {
-			m.k.dot4(m.dst[out:], ldd, m.x, m.rows, cols, panel, bias, m.add)
-			continue
-		}
-		m.tail(s, panel, out, n, bias)
+	} else if whole > 0 {
+		m.block(s, p, whole)
+	}
+	if whole < p.rows {
+		m.tail(s, p, whole)
 	}
 }
 
-// tail does the last n < group rows of a part: a whole group into scratch, of which n columns count.
-func (m *matmul) tail(s *scratch, panel []float32, out, n int, bias []float32) {
-	cols, ldd := m.w.cols, m.w.rows
+// block multiplies the first n rows of a piece, whole groups, by all rows of x.
+func (m *matmul) block(s *scratch, p *piece, n int) {
+	cols, ldd, out := m.w.cols, m.w.rows, p.part.first+p.first
+	panel := grow(&s.panel, n*cols)
+	m.k.expand[p.part.dtype](panel, p.part.span(p.first, n))
+	step := max(1, blockFloat/cols/blockAlign) * blockAlign
+	for i := 0; i < m.rows; i += step {
+		rows := min(step, m.rows-i)
+		for r := 0; r < n; r += group {
+			m.k.dot4(m.dst[i*ldd+out+r:], ldd, m.x[i*cols:], rows, cols, panel[r*cols:], m.biasAt(out+r), m.add)
+		}
+	}
+}
+
+// biasAt returns the group of biases from output out on.
+func (m *matmul) biasAt(out int) []float32 {
+	if m.bias == nil {
+		return zeros[:]
+	}
+	return m.bias[out : out+group]
+}
+
+// tail does the last rows of a piece, from first, less than a group: as a whole group into scratch, of which they are part.
+func (m *matmul) tail(s *scratch, p *piece, first int) {
+	cols, ldd, n := m.w.cols, m.w.rows, p.rows-first
+	out := p.part.first + p.first + first
+	panel := grow(&s.panel, group*cols)
+	m.k.expand[p.part.dtype](panel[:n*cols], p.part.span(p.first+first, n))
 	clear(panel[n*cols:])
+	bias := grow(&s.bias, group)
+	clear(bias)
+	if m.bias != nil {
+		copy(bias, m.bias[out:out+n])
+	}
 	tmp := grow(&s.tail, group*m.rows)
 	m.k.dot4(tmp, group, m.x, m.rows, cols, panel, bias, false)
 	for i := range m.rows {

@@ -36,10 +36,10 @@ func Outcomes() []Outcome {
 }
 
 // Retryable reports whether another attempt may follow an attempt that ended so. An in-band error is retried by its code,
-// which the client knows.
+// which the client knows; an interrupted attempt by the next segment.
 func (o Outcome) Retryable() bool {
 	switch o {
-	case Truncated, InbandError, HTTP429, HTTP5xx, TransportBefore, TransportMid, TimeoutHeaders, TimeoutIdle, TimeoutTotal:
+	case Truncated, InbandError, HTTP429, HTTP5xx, TransportBefore, TransportMid, TimeoutHeaders, TimeoutIdle, TimeoutTotal, Interrupted:
 		return true
 	}
 	return false

@@ -29,7 +29,7 @@ const (
 // keys and values and rotary positions, RMSNorm, gated SiLU feed-forward; a last RMSNorm and the LM head.
 type Config struct {
 	Arch          string // llama, qwen2, qwen3
-	Name          string // the file's own name for the model, may be empty
+	Name          string // GGUF's general.name, may be empty
 	VocabSize     int    // rows of the embedding; may exceed the tokenizer's size (padding)
 	Hidden        int    // width of the residual
 	Layers        int

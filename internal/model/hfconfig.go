@@ -12,7 +12,6 @@ import (
 type hfConfig struct {
 	ModelType        string          `json:"model_type"`
 	Architectures    []string        `json:"architectures"`
-	NameOrPath       string          `json:"_name_or_path"`
 	VocabSize        *int            `json:"vocab_size"`
 	HiddenSize       *int            `json:"hidden_size"`
 	Layers           *int            `json:"num_hidden_layers"`
@@ -85,7 +84,7 @@ func parseHF(data []byte) (Config, hints, error) {
 }
 
 func (h *hfConfig) config() (Config, hints, error) {
-	c := Config{Arch: h.ModelType, Name: h.NameOrPath}
+	c := Config{Arch: h.ModelType}
 	hint := hints{attentionBias: h.AttentionBias, mlpBias: h.MLPBias, tied: h.Tied, eos: h.EOS}
 	if err := h.refuse(); err != nil {
 		return c, hint, err

@@ -16,7 +16,7 @@ import (
 
 // Info describes a model for people and ledgers.
 type Info struct {
-	Name         string // the file's own name for the model, else the file's or folder's
+	Name         string // GGUF's general.name, else org/name in a Hugging Face cache, else the file's or folder's name
 	Arch         string
 	Parameters   int64  // Config.Parameters
 	Format       string // gguf, safetensors
@@ -33,7 +33,7 @@ func (m *Model) summarise(src *source) {
 		Name: src.Name, Arch: src.Arch, Parameters: src.Parameters(), Format: string(m.file.Format()), Path: m.file.Path(),
 	}
 	if m.info.Name == "" {
-		m.info.Name = strings.TrimSuffix(filepath.Base(m.info.Path), ".gguf")
+		m.info.Name = nameOf(m.info.Path)
 	}
 	type use struct {
 		kind  weights.DType
@@ -58,10 +58,31 @@ func (m *Model) summarise(src *source) {
 	m.info.Quantisation = strings.Join(parts, ", ")
 }
 
-// Digest reads the model's files once more and returns a SHA-256 in hex that stands for them. Of a GGUF file it is the
+// nameOf makes a name from a path: of a file, or of a folder or the tensors in it.
+func nameOf(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if filepath.Ext(path) == ".safetensors" {
+		path = filepath.Dir(path)
+	}
+	// huggingface_hub keeps a repository as models--org--name/snapshots/commit.
+	if snapshots := filepath.Dir(path); filepath.Base(snapshots) == "snapshots" {
+		if repo, ok := strings.CutPrefix(filepath.Base(filepath.Dir(snapshots)), "models--"); ok {
+			return strings.Replace(repo, "--", "/", 1)
+		}
+	}
+	return strings.TrimSuffix(filepath.Base(path), ".gguf")
+}
+
+// Digest reads the model's files (or the memory that it was loaded from) once more and returns a SHA-256 in hex that stands for them. Of a GGUF file it is the
 // file's own. Of a folder it is that of a list with a line "SHA-256  name\n" for each .json, .jinja and .safetensors file,
 // in the order of their names. It may be called from any goroutine, and after Close.
 func (m *Model) Digest() (string, error) {
+	if m.data != nil {
+		sum := sha256.Sum256(m.data)
+		return hex.EncodeToString(sum[:]), nil
+	}
 	d, err := digest(m.info.Path, m.info.Format == string(weights.GGUF))
 	if err != nil {
 		return "", fmt.Errorf("digest of model %s: %w", m.info.Path, err)

@@ -29,6 +29,24 @@ func Load(path string, be backend.Backend, opt Options) (*Model, error) {
 	return m, nil
 }
 
+// LoadBytes is Load for a GGUF file that is already in memory, called name in messages. gguf is borrowed and mustn't change
+// until Close.
+func LoadBytes(name string, gguf []byte, be backend.Backend, opt Options) (*Model, error) {
+	f, err := weights.FromBytes(name, gguf)
+	if err != nil {
+		return nil, fmt.Errorf("load model: %w", err)
+	}
+	if f.Format() != weights.GGUF {
+		return nil, fmt.Errorf("load model %s: not a GGUF file", name)
+	}
+	m, err := fromFile(f, be, opt)
+	if err != nil {
+		return nil, fmt.Errorf("load model %s: %w", name, err)
+	}
+	m.data = gguf
+	return m, nil
+}
+
 // fromFile builds a model that owns f.
 func fromFile(f *weights.File, be backend.Backend, opt Options) (*Model, error) {
 	src, h, err := describe(f)
@@ -48,6 +66,7 @@ func fromFile(f *weights.File, be backend.Backend, opt Options) (*Model, error) 
 		return nil, err
 	}
 	m.tok, m.eos = tok, eos
+	m.chat, m.noChat = loadTemplate(f, tok)
 	m.file = f
 	m.summarise(src)
 	return m, nil

@@ -364,3 +364,17 @@ func TestDigest(t *testing.T) {
 		t.Errorf("the digest isn't what it was: %v", err)
 	}
 }
+
+func TestNames(t *testing.T) {
+	for path, want := range map[string]string{
+		"/m/SmolLM2.Q4_1.gguf":            "SmolLM2.Q4_1",
+		"/m/Qwen3-0.6B/model.safetensors": "Qwen3-0.6B",
+		"/m/Qwen3-0.6B":                   "Qwen3-0.6B",
+		"/c/hub/models--Qwen--Qwen3-0.6B/snapshots/c1899de289a04d12100db370d81485cdf75e47ca/model.safetensors": "Qwen/Qwen3-0.6B",
+		"/c/hub/models--Qwen--Qwen3-0.6B/snapshots/c1899de289a04d12100db370d81485cdf75e47ca":                   "Qwen/Qwen3-0.6B",
+	} {
+		if got := nameOf(filepath.FromSlash(path)); got != want {
+			t.Errorf("%s is called %s, want %s", path, got, want)
+		}
+	}
+}

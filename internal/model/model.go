@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"cotenant/internal/backend"
+	"cotenant/internal/chat"
 	"cotenant/internal/tokenizer"
 	"cotenant/internal/weights"
 )
@@ -33,22 +34,25 @@ const (
 )
 
 // Model is a decoder whose weights lie on one backend. Like the backend, it belongs to one goroutine: only Config,
-// ContextLength, MaxBatchTokens, KVBytesPerToken, Tokenizer, EOS, Info and Digest may be called from others.
+// ContextLength, MaxBatchTokens, KVBytesPerToken, Tokenizer, Template, EOS, Info and Digest may be called from others.
 type Model struct {
-	cfg   Config
-	ctx   int
-	be    backend.Backend
-	attn  backend.Attention
-	rope  backend.RoPEHandle
-	embed backend.Matrix
-	head  backend.Matrix // embed where tied
-	norm  backend.Vector
-	layer []layer
-	work  workspace
-	eos   []int32
-	file  *weights.File
-	info  Info
-	tok   *tokenizer.Tokenizer
+	cfg    Config
+	ctx    int
+	be     backend.Backend
+	attn   backend.Attention
+	rope   backend.RoPEHandle
+	embed  backend.Matrix
+	head   backend.Matrix // embed where tied
+	norm   backend.Vector
+	layer  []layer
+	work   workspace
+	eos    []int32
+	file   *weights.File
+	info   Info
+	data   []byte // the file, where it was in memory
+	tok    *tokenizer.Tokenizer
+	chat   *chat.Template
+	noChat error // why chat is nil
 }
 
 // layer is one decoder layer's weights; biases and head norms are nil where the model has none.
@@ -81,6 +85,13 @@ func (m *Model) EOS() []int32 { return m.eos }
 // Tokenizer returns the model's tokenizer. It is safe for concurrent use, and outlives the model. Ids from its VocabSize to
 // Config().VocabSize have logits, of padding that was never trained: they mustn't be chosen.
 func (m *Model) Tokenizer() *tokenizer.Tokenizer { return m.tok }
+
+// Template returns the model's chat template, nil where TemplateError says why there is none. It is safe for concurrent use.
+func (m *Model) Template() *chat.Template { return m.chat }
+
+// TemplateError says why the model has no chat template: its file has none, or one that this program can't run. Such a
+// model still completes plain text. It is nil where Template isn't.
+func (m *Model) TemplateError() error { return m.noChat }
 
 // NewKV allocates paged memory for keys and values of all layers.
 func (m *Model) NewKV(pageSize, pages int) (backend.KV, error) {

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"cotenant/internal/backend/cpu"
+	"cotenant/internal/chat"
 	"cotenant/internal/testenv"
+	"cotenant/internal/tokenizer"
 )
 
 const smolFile = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -221,13 +223,31 @@ func TestSmolLM2Model(t *testing.T) {
 		t.Errorf("digest %s, %v", digest, err)
 	}
 	for _, p := range oracle.Prompts {
+		got := m.Tokenizer().EncodeSpecial(p.Text)
 		if p.Chat {
-			continue
+			got = chatIDs(t, m, p.Text)
 		}
-		if got := m.Tokenizer().EncodeSpecial(p.Text); !slices.Equal(got, p.IDs) {
+		if !slices.Equal(got, p.IDs) {
 			t.Errorf("%s: ids %v, transformers has %v", p.Name, got, p.IDs)
 		}
 	}
+}
+
+// chatIDs is the prompt of one user message.
+func chatIDs(t testing.TB, m *Model, content string) []int32 {
+	t.Helper()
+	if m.Template() == nil {
+		t.Fatal(m.TemplateError())
+	}
+	segments, err := m.Template().Render([]chat.Message{{Role: "user", Content: content}}, chat.RenderOptions{AddGenerationPrompt: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in []tokenizer.Segment
+	for _, s := range segments {
+		in = append(in, tokenizer.Segment(s))
+	}
+	return m.Tokenizer().EncodeSegments(in)
 }
 
 func abs(x float64) float64 { return max(x, -x) }

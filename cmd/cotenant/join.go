@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"cotenant/internal/backend"
+	"cotenant/internal/backend/cpu"
+	"cotenant/internal/chat"
+	"cotenant/internal/embedded"
+	"cotenant/internal/engine"
+	"cotenant/internal/model"
+	"cotenant/internal/server"
+	"cotenant/internal/tokenizer"
+)
+
+// modelOptions say which model to serve, and on what.
+type modelOptions struct {
+	Model      string // path or name as weights.Resolve takes it; empty: the embedded one
+	ServedName string // empty: the model's own
+	Backend    string // auto, cpu, cuda
+	Context    int    // tokens; 0: what the model and the KV memory allow
+	MaxSeqs    int    // 0: the engine's default
+	KVMemory   int64  // bytes; 0: the engine's default
+	Threads    int    // 0: all cores
+	Log        *slog.Logger
+}
+
+var errNoCUDA = errors.New("backend cuda is not in this version")
+
+// openEngine loads a model and starts an engine on it.
+func openEngine(o modelOptions) (*engine.Engine, error) {
+	switch o.Backend {
+	case "auto", "cpu":
+	case "cuda":
+		return nil, &exit{exitFailed, errNoCUDA, "--backend cpu serves the same models on all cores"}
+	default:
+		return nil, &exit{exitUsage, fmt.Errorf("unknown backend %q", o.Backend), "backends are auto, cpu and cuda"}
+	}
+	id := o.ServedName
+	if id == "" {
+		id = servedName(o.Model)
+	}
+	cfg := engine.Config{ID: id, MaxSeqs: o.MaxSeqs, KVMemory: o.KVMemory, ContextLength: o.Context, Log: o.Log}
+	return engine.New(cfg, func() (engine.Runtime, error) {
+		be, err := cpu.New(cpu.Options{Threads: o.Threads})
+		if err != nil {
+			return engine.Runtime{}, fmt.Errorf("starting the CPU backend: %w", err)
+		}
+		rt, err := openRuntime(o.Model, be)
+		if err != nil {
+			return engine.Runtime{}, errors.Join(err, be.Close())
+		}
+		return rt, nil
+	})
+}
+
+// servedName is a model's name where none is given: the embedded one's, or the last part of a path or repository.
+func servedName(path string) string {
+	if path == "" {
+		return embedded.Name
+	}
+	path = strings.TrimRight(strings.ReplaceAll(path, `\`, "/"), "/")
+	return strings.TrimSuffix(path[strings.LastIndexByte(path, '/')+1:], ".gguf")
+}
+
+func openRuntime(path string, be backend.Backend) (engine.Runtime, error) {
+	var m *model.Model
+	var err error
+	if path == "" {
+		m, err = model.LoadEmbedded(be, model.Options{})
+	} else {
+		m, err = model.Load(path, be, model.Options{})
+	}
+	if err != nil {
+		return engine.Runtime{}, err
+	}
+	rt := engine.Runtime{Model: m, Device: be, LogitsWidth: m.Config().VocabSize, Tokenizer: m.Tokenizer(), Close: m.Close}
+	if t := m.Template(); t != nil {
+		rt.Template = template{t}
+	}
+	return rt, nil
+}
+
+// template lets the engine render with the model's own chat template.
+type template struct{ t *chat.Template }
+
+func (t template) Render(messages []engine.TemplateMessage, continueFinal bool) ([]tokenizer.Segment, error) {
+	in := make([]chat.Message, len(messages))
+	for i, m := range messages {
+		in[i] = chat.Message{Role: m.Role, Name: m.Name, Content: m.Content}
+	}
+	segments, err := t.t.Render(in, chat.RenderOptions{AddGenerationPrompt: !continueFinal, ContinueFinal: continueFinal})
+	if err != nil {
+		var asked *chat.TemplateError
+		if errors.As(err, &asked) {
+			return nil, &server.RequestError{Message: asked.Message, Param: "messages"}
+		}
+		return nil, err
+	}
+	out := make([]tokenizer.Segment, len(segments))
+	for i, s := range segments {
+		out[i] = tokenizer.Segment{Text: s.Text, Trusted: s.Trusted}
+	}
+	return out, nil
+}

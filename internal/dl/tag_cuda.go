@@ -1,0 +1,5 @@
+//go:build !nocuda
+
+package dl
+
+const nocuda = false

@@ -421,6 +421,9 @@ func TestBadRequestsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", param, err)
 		}
 	}
+	if _, err := generate(e, ids("a"), server.Sampling{MaxTokens: 1, Stop: []string{"\xff"}}); err == nil {
+		t.Error("a stop string that isn't UTF-8 is taken")
+	}
 	for _, prompt := range [][]int32{nil, {-1}, {vocabSize}} {
 		var refused *server.RequestError
 		if _, err := generate(e, prompt, server.Sampling{MaxTokens: 1}); !errors.As(err, &refused) || refused.Param != "prompt" {

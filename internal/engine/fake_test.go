@@ -182,7 +182,7 @@ func (m *fakeModel) fill(row []float32, h uint64, position int, bad bool) {
 		row[eosID] = 50
 	}
 	if m.script != nil {
-		row[m.script(h, position)] += 20
+		row[m.script(h, position)] = 60
 	}
 	for i := range padding {
 		row[vocabSize+i] = 1000

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"cotenant/internal/scheduler"
 	"cotenant/internal/server"
@@ -242,6 +243,10 @@ func (e *Engine) checkSampling(s *server.Sampling) error {
 		bytes += len(stop)
 		if stop == "" {
 			err = errors.Join(err, &server.RequestError{Param: "stop", Message: "stop: an empty string would stop at once"})
+			break
+		}
+		if !utf8.ValidString(stop) { // it could match in the middle of a character
+			err = errors.Join(err, &server.RequestError{Param: "stop", Message: "stop: not valid UTF-8"})
 			break
 		}
 	}

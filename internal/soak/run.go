@@ -157,16 +157,17 @@ func (s *session) context(soft, hard context.Context, w *worker, n int64, rec re
 	}
 	prompt := s.commit.Commit(ledger.LabelPrompt, w.body)
 	held := estimate(len(w.body), s.o.MaxTokens)
-	submitted := false
-	var wait time.Duration
-	for {
+	for tried := false; ; tried = true {
 		if !s.budget.hold(held) {
 			s.abort.because("the spending limit of %d tokens leaves no room for another request: %d are spent", s.budget.limit, s.budget.total())
 			return rec
 		}
 		row := ledger.Row{Context: n, Attempt: int64(rec.attempts) + 1, Worker: w.id, Segment: s.w.Segment(),
 			PickedUS: max(s.clk.now(), w.floor), Base: s.base, PromptCommit: prompt, Task: clip(string(task.Kind), ledger.MaxFinish),
-			Oracle: ledger.OracleNone, BackoffUS: wait.Microseconds()}
+			Oracle: ledger.OracleNone}
+		if tried {
+			row.BackoffUS = row.PickedUS - w.floor
+		}
 		v := s.client.do(hard, w.scratch, s.clk, w.body, &row)
 		w.floor = row.EndUS
 		s.budget.settle(held, &row)
@@ -174,8 +175,7 @@ func (s *session) context(soft, hard context.Context, w *worker, n int64, rec re
 		row.OutputCommit = s.commit.Commit(ledger.LabelOutput, w.scratch.text())
 		retry := retryable(row.Outcome, v)
 		rec.note(&row, retry, s.o.MaxAttempts)
-		s.tally(&row, rec, !submitted)
-		submitted = true
+		s.tally(&row, rec)
 		if err := s.w.Row(row); err != nil {
 			s.abort.fail(err)
 			return rec
@@ -186,11 +186,10 @@ func (s *session) context(soft, hard context.Context, w *worker, n int64, rec re
 		if rec.state == retired || soft.Err() != nil {
 			return rec
 		}
-		wait = backoff(row.Attempt+1, v.retryAfter)
 		select {
 		case <-soft.Done():
 			return rec
-		case <-time.After(wait):
+		case <-time.After(backoff(row.Attempt+1, v.retryAfter)):
 		}
 	}
 }
@@ -207,14 +206,13 @@ func judge(row *ledger.Row, task *loadgen.Task, content []byte) {
 }
 
 // tally counts a row for the progress display, and stops a run of failures without end.
-func (s *session) tally(row *ledger.Row, rec record, first bool) {
+func (s *session) tally(row *ledger.Row, rec record) {
 	s.count.Lock()
 	defer s.count.Unlock()
 	p := &s.count.Progress
-	if first && row.Attempt == 1 {
+	if row.Attempt == 1 {
 		p.Submitted++
-	}
-	if row.Attempt > 1 {
+	} else {
 		p.Retries++
 	}
 	p.Reconnects += row.Reconnects

@@ -8,6 +8,8 @@ package soak
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -314,6 +316,10 @@ func (s *session) create() error {
 		Timeouts: ledger.Timeouts{HeadersUS: o.Timeouts.Headers.Microseconds(), IdleUS: o.Timeouts.Idle.Microseconds(),
 			TotalUS: o.Timeouts.Total.Microseconds()},
 		MetricsURL: s.sampler.metrics, ResourceUS: o.Period.Microseconds(), Client: o.Build, RulesVersion: o.RulesVersion,
+	}
+	if len(base) > 0 {
+		sum := sha256.Sum256(base)
+		s.cfg.BaseSHA256 = hex.EncodeToString(sum[:])
 	}
 	if s.sampler.pid > 0 {
 		s.cfg.ServerPID = ledger.Some(int64(s.sampler.pid))

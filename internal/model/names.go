@@ -4,7 +4,6 @@ import "fmt"
 
 // naming is how a file format names a decoder's tensors. Names of layers hold one %d.
 type naming struct {
-	format            string   // for messages
 	embed, norm, head string   // whole names
 	attnNorm, ffnNorm string   // whole names with %d
 	q, k, v, out      string   // without .weight and .bias
@@ -16,7 +15,6 @@ type naming struct {
 
 // ggufNames: ggml-org/llama.cpp gguf-py/gguf/constants.py, TENSOR_NAMES.
 var ggufNames = naming{
-	format:      "GGUF",
 	embed:       "token_embd.weight",
 	norm:        "output_norm.weight",
 	head:        "output.weight",
@@ -37,7 +35,6 @@ var ggufNames = naming{
 
 // hfNames: transformers, models/llama, qwen2 and qwen3.
 var hfNames = naming{
-	format:   "safetensors",
 	embed:    "model.embed_tokens.weight",
 	norm:     "model.norm.weight",
 	head:     "lm_head.weight",

@@ -13,47 +13,51 @@ import (
 	"cotenant/internal/openai"
 )
 
-// readBody reads a JSON body within the limits. release gives its share of the memory budget back; it is never nil.
+// readBody reads a JSON body within the limits. After a success, release gives its share of the memory budget back.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, release func(), err error) {
-	release = func() {}
 	if err := checkMediaType(r.Header); err != nil {
-		return nil, release, err
+		return nil, nil, err
 	}
 	size := r.ContentLength
 	if size > s.cfg.MaxBody {
-		return nil, release, s.tooLarge()
+		return nil, nil, s.tooLarge()
 	}
 	if size < 0 { // chunked: it may grow to the limit
 		size = s.cfg.MaxBody
 	}
 	if s.bodies.Add(size) > s.cfg.MaxBodies {
 		s.bodies.Add(-size)
-		return nil, release, &failure{reason: reasonBusy, retryAfter: time.Second, err: &openai.Error{Status: 429,
+		return nil, nil, &failure{reason: reasonBusy, retryAfter: time.Second, err: &openai.Error{Status: 429,
 			Type: openai.TypeRateLimit, Code: "rate_limit_exceeded", Message: "too many request bodies at once; try again later"}}
 	}
 	release = func() { s.bodies.Add(-size) }
-	// A deadline on the connection's reads must be lifted again: it would end the wait for the answer, which watches the
-	// connection by reading from it.
-	rc := http.NewResponseController(w)
-	if rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout)) == nil {
-		defer rc.SetReadDeadline(time.Time{}) //nolint:errcheck // it could be set, so it can be lifted
-	}
 	if r.ContentLength > 0 {
 		body = make([]byte, 0, min(r.ContentLength, 64<<10)+1)
 	}
 	body, err = readAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBody), body)
+	if err == nil {
+		// The deadline of limitReads would end the wait for the answer too, which watches the connection by reading from it.
+		http.NewResponseController(w).SetReadDeadline(time.Time{}) //nolint:errcheck // see limitReads
+		return body, release, nil
+	}
+	release()
 	var tooLarge *http.MaxBytesError
 	switch {
-	case err == nil:
-		return body, release, nil
 	case errors.As(err, &tooLarge):
-		return nil, release, s.tooLarge()
+		return nil, nil, s.tooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, release, errSlowClient
-	case r.Context().Err() != nil:
-		return nil, release, errClientGone
+		return nil, nil, errSlowClient
 	}
-	return nil, release, openai.BadRequest("", "body can't be read: it ends before its length or is framed wrongly")
+	return nil, nil, openai.BadRequest("", "body can't be read: it ends before its length or is framed wrongly")
+}
+
+// limitReads gives a request with a body its time for that. Where the body isn't read to its end the deadline stays: before it
+// answers, net/http passes over what is left, and a client that never sends it would hold the handler for ever.
+func (s *Server) limitReads(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		rc := http.NewResponseController(w)
+		rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout)) //nolint:errcheck // a writer without deadlines (tests) has its body in memory
+	}
 }
 
 func readAll(r io.Reader, b []byte) ([]byte, error) {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"cotenant/internal/openai"
@@ -27,7 +28,14 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, chat bool, dec
 		return err
 	}
 	defer finish()
-	a, err := s.prepare(ctx, w, r, chat, decode)
+	body, release, err := s.readBody(w, r)
+	if err != nil {
+		return err // not ctx's cause: net/http cancels the context of a request whose body it can't read
+	}
+	release = sync.OnceFunc(release)
+	defer release()
+	a, err := s.prepare(ctx, body, chat, decode)
+	release()
 	if err != nil {
 		return cause(ctx, err)
 	}
@@ -76,13 +84,8 @@ type choice struct {
 	finish, stop    string
 }
 
-// prepare reads, decodes and tokenises. The body's memory is free when it returns.
-func (s *Server) prepare(ctx context.Context, w http.ResponseWriter, r *http.Request, chat bool, decode func([]byte) (*openai.Request, error)) (*answer, error) {
-	body, release, err := s.readBody(w, r)
-	defer release()
-	if err != nil {
-		return nil, err
-	}
+// prepare decodes and tokenises. The body isn't needed after it.
+func (s *Server) prepare(ctx context.Context, body []byte, chat bool, decode func([]byte) (*openai.Request, error)) (*answer, error) {
 	q, err := decode(body)
 	if err != nil {
 		return nil, err

@@ -74,6 +74,7 @@ func (s *Server) wrap(table routes) http.Handler {
 		rw.Header().Set("X-Request-Id", id)
 		rw.Header().Set("X-Content-Type-Options", "nosniff")
 		w := &recorder{ResponseWriter: rw}
+		s.limitReads(w, r)
 		s.metrics.inFlight.Inc()
 		defer func() {
 			s.metrics.inFlight.Dec()

@@ -178,7 +178,7 @@ func words(p Prompt, s Sampling) []step {
 	n := 8
 	reason := "stop"
 	if s.MaxTokens >= 0 && (s.MaxTokens < n || s.IgnoreEOS) {
-		n, reason = s.MaxTokens, "length"
+		n, reason = min(s.MaxTokens, 4096), "length"
 	}
 	var steps []step
 	cached := len(p.Tokens) / 2

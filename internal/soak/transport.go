@@ -122,7 +122,7 @@ var (
 	ipv4  = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d{1,5})?\b`)
 	ipv6  = regexp.MustCompile(`(?i)\[?([0-9a-f]{0,4}:){2,7}[0-9a-f]{0,4}\]?(:\d{1,5})?`)
 	links = regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.-]*://[^\s"'<>]+`)
-	keys  = regexp.MustCompile(`(?i)\b(sk|pk|key|bearer)[-_ ][\w.~+/=-]{8,}`)
+	keys  = regexp.MustCompile(`\b(sk|pk|hf|gsk|xai|nvapi)[-_][\w-]{8,}|(?i:\bbearer\s+[\w.~+/=-]{8,})`)
 )
 
 // newRedactor knows the endpoint's host and whatever secrets are given; empty ones are left out.
@@ -143,7 +143,7 @@ func newRedactor(endpoint *url.URL, secrets ...string) *redactor {
 
 // text returns s fit for a row or an event: redacted, on one line, at most ledger.MaxText bytes.
 func (r *redactor) text(s string) string {
-	s = clip(s, 4*ledger.MaxText)
+	s = clip(s, headSize)
 	s = strings.Join(strings.Fields(s), " ")
 	s = r.words.Replace(s)
 	s = links.ReplaceAllString(s, "[address]")

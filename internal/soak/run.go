@@ -39,7 +39,7 @@ func (s *session) run(ctx context.Context, ready readiness) (*Result, error) {
 	}
 	watching, unwatch := context.WithCancel(hard)
 	var watchers, workers sync.WaitGroup
-	watchers.Go(func() { s.sampler.run(watching, s.abort.fail) })
+	watchers.Go(func() { s.sampler.run(hard, watching.Done(), s.abort.fail) })
 	watchers.Go(func() { s.report(watching) })
 	watchers.Go(func() { s.interrupt(ctx, watching, cut) })
 	for id := range s.o.Workers {

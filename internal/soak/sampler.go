@@ -73,7 +73,7 @@ func (s *sampler) sample(ctx context.Context) error {
 		readings = scrape.All(scrape.StateNotExposed)
 	}
 	if scrapeErr != nil {
-		r.ScrapeError = s.redact.text(scrapeErr.Error())
+		r.ScrapeError = s.redact.text(describe(scrapeErr))
 	}
 	for _, reading := range readings {
 		r.Series = append(r.Series, ledger.SeriesReading{Name: reading.Name, Source: clip(reading.Source, ledger.MaxName),
@@ -144,13 +144,13 @@ func (s *sampler) server(p *scrape.Process, v scrape.Vars) (*ledger.ServerUsage,
 	return &u, ""
 }
 
-// run samples once a period until ctx ends. A sample that can't be written ends the run by fail.
-func (s *sampler) run(ctx context.Context, fail func(error)) {
+// run samples once a period until stop, and ends the sample that it is at. A sample that can't be written ends the run by fail.
+func (s *sampler) run(ctx context.Context, stop <-chan struct{}, fail func(error)) {
 	tick := time.NewTicker(s.period)
 	defer tick.Stop()
 	for {
 		select {
-		case <-ctx.Done():
+		case <-stop:
 			return
 		case <-tick.C:
 			if err := s.sample(ctx); err != nil {

@@ -3,6 +3,7 @@ package soak
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"cotenant/internal/ledger"
@@ -171,7 +172,12 @@ func perSecond(o ledger.Opt, digits int) string {
 	if !o.OK {
 		return "–"
 	}
-	return fmt.Sprintf("%.*f", digits, float64(o.V)/1e6)
+	whole, fraction, _ := strings.Cut(fmt.Sprintf("%.*f", digits, float64(o.V)/1e6), ".")
+	n, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil {
+		return whole
+	}
+	return grouped(n) + "." + fraction
 }
 
 func mebibytes(n int64) string {

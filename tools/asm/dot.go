@@ -108,39 +108,52 @@ func (g *gen) dotBlock(m int, dst, ldd, x, steps, w, stride, stride3 reg.GPVirtu
 	g.JNZ(operand.LabelRef(loop))
 	bias := g.arg("bias")
 	for i := range acc {
-		g.finish(acc[i], bias, at(dst, nil, 0, 0))
+		g.finish(acc[i][:], at(bias, nil, 0, 0), at(dst, nil, 0, 0))
 		g.ADDQ(ldd, dst)
 	}
 }
 
-// finish sums four accumulators over their lanes, adds the bias and, with the argument add, what is in dst; it stores the
-// four sums there.
-func (g *gen) finish(acc [4]reg.VecVirtual, bias reg.GPVirtual, dst operand.Mem) {
+// finish sums accumulators over their lanes, always in the same order, adds the bias and, with the argument add, what is in
+// dst; it stores the sums, one, two or four, there.
+func (g *gen) finish(acc []reg.VecVirtual, bias, dst operand.Mem) {
+	fold := make([]reg.VecVirtual, len(acc))
+	copy(fold, acc)
 	if g.lanes == 16 {
-		for j, a := range acc {
-			high := g.YMM()
+		for j, a := range fold {
+			high, y := g.YMM(), g.YMM()
 			g.VEXTRACTF64X4(operand.U8(1), a, high)
-			y := g.YMM()
 			g.VADDPS(high, a.AsY(), y)
-			acc[j] = y
+			fold[j] = y
 		}
 	}
-	t, u := g.YMM(), g.YMM()
-	g.VHADDPS(acc[1].AsY(), acc[0].AsY(), t)
-	g.VHADDPS(acc[3].AsY(), acc[2].AsY(), u)
+	t := g.YMM()
+	g.VHADDPS(fold[1%len(fold)].AsY(), fold[0].AsY(), t)
+	u := t
+	if len(fold) == 4 {
+		u = g.YMM()
+		g.VHADDPS(fold[3].AsY(), fold[2].AsY(), u)
+	}
 	g.VHADDPS(u, t, t)
-	high := g.XMM()
+	high, sum, old := g.XMM(), g.XMM(), g.XMM()
 	g.VEXTRACTF128(operand.U8(1), t, high)
-	sum := g.XMM()
 	g.VADDPS(high, t.AsX(), sum)
-	g.VADDPS(at(bias, nil, 0, 0), sum, sum)
-	store, add := g.fresh("store"), g.GP8()
+	load, store := g.VMOVUPS, g.VMOVUPS
+	switch len(fold) {
+	case 1:
+		load, store = g.VMOVSS, g.VMOVSS
+	case 2:
+		load, store = func(o ...operand.Op) { g.VMOVSD(o...) }, func(o ...operand.Op) { g.VMOVSD(o...) }
+	}
+	load(bias, old)
+	g.VADDPS(old, sum, sum)
+	done, add := g.fresh("store"), g.GP8()
 	g.Load(g.Param("add"), add)
 	g.TESTB(add, add)
-	g.JZ(operand.LabelRef(store))
-	g.VADDPS(dst, sum, sum)
-	g.Label(store)
-	g.VMOVUPS(sum, dst)
+	g.JZ(operand.LabelRef(done))
+	load(dst, old)
+	g.VADDPS(old, sum, sum)
+	g.Label(done)
+	store(sum, dst)
 }
 
 // tile is the other product: a [m, k] by b [k, 16], sums in order of k.

@@ -38,6 +38,15 @@ func (g *gen) expData() {
 	}
 }
 
+// iotaData defines 0, 1, … 15 as float32.
+func (g *gen) iotaData() {
+	g.iota = g.StaticGlobal("iota" + strings.ToLower(g.isa))
+	g.DataAttributes(attr.RODATA | attr.NOPTR)
+	for i := range 16 {
+		g.AppendDatum(operand.U32(math.Float32bits(float32(i))))
+	}
+}
+
 // expSetup loads what exp needs in registers.
 func (g *gen) expSetup() expConst {
 	c := g.expMem

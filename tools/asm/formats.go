@@ -49,14 +49,14 @@ func (g *gen) formats() []weightFormat {
 			}
 		}},
 		{name: "Q4_0", elems: 32, bytes: 18,
-			setup: func() { nibble, minusEight = g.splat(15), g.splat(math.Float32bits(-8)) },
+			setup: func() { nibble, minusEight = g.nibbleSetup(), g.splat(math.Float32bits(-8)) },
 			load: func(src func(int) operand.Mem, use func(int, reg.VecVirtual)) {
 				d, m := g.scale(src(0)), g.vec()
 				g.VMULPS(minusEight, d, m)
 				g.nibbles(src, 2, nibble, d, m, use)
 			}},
 		{name: "Q4_1", elems: 32, bytes: 20,
-			setup: func() { nibble = g.splat(15) },
+			setup: func() { nibble = g.nibbleSetup() },
 			load: func(src func(int) operand.Mem, use func(int, reg.VecVirtual)) {
 				d, m := g.scaleAndOffset(src(0))
 				g.nibbles(src, 4, nibble, d, m, use)
@@ -83,8 +83,34 @@ func (g *gen) scaleAndOffset(at operand.Mem) (d, m reg.VecVirtual) {
 	return d, m
 }
 
+// nibbleSetup makes nibbles' constant: a mask, or the numbers 0 to 15.
+func (g *gen) nibbleSetup() reg.VecVirtual {
+	if g.lanes == 8 {
+		return g.splat(15)
+	}
+	v := g.vec()
+	g.VMOVUPS(g.iota, v)
+	return v
+}
+
 // nibbles makes 32 weights q*d + m from 16 bytes: the low nibbles, then the high ones.
 func (g *gen) nibbles(src func(int) operand.Mem, disp int, mask, d, m reg.VecVirtual, use func(int, reg.VecVirtual)) {
+	if g.lanes == 16 {
+		// The sixteen weights that there are fit a register: mask holds 0, 1, … 15 as float32.
+		b, table := g.vec(), m
+		g.VPMOVZXBD(src(disp), b)
+		g.VFMADD231PS(mask, d, table)
+		for i := range 2 {
+			w := d
+			if i == 1 {
+				g.VPSRLD(operand.U8(4), b, b)
+				w = b
+			}
+			g.VPERMPS(table, b, w)
+			use(i, w)
+		}
+		return
+	}
 	n := 16 / g.lanes
 	b := make([]reg.VecVirtual, n)
 	for i := range b {
@@ -95,11 +121,7 @@ func (g *gen) nibbles(src func(int) operand.Mem, disp int, mask, d, m reg.VecVir
 		w := b[i%n]
 		if i < n {
 			w = g.vec()
-			if g.lanes == 16 {
-				g.VPANDD(mask, b[i], w)
-			} else {
-				g.VPAND(mask, b[i], w)
-			}
+			g.VPAND(mask, b[i], w)
 		} else {
 			g.VPSRLD(operand.U8(4), w, w)
 		}
@@ -168,7 +190,104 @@ func (g *gen) gemv(f weightFormat) {
 	g.ADDQ(operand.U32(uint32(4*f.elems)), x)
 	g.DECQ(n)
 	g.JNZ(operand.LabelRef(loop))
-	g.finish(acc, g.arg("bias"), at(dst, nil, 0, 0))
+	g.finish(acc[:], at(g.arg("bias"), nil, 0, 0), at(dst, nil, 0, 0))
 	g.VZEROUPPER()
 	g.RET()
+}
+
+// mostFew is the most rows of x that few takes; from there on, expanding weights into memory costs less.
+const mostFew = 8
+
+// few is dot4 for 2 to mostFew rows of x and weights that are expanded in registers, once for all rows.
+func (g *gen) few(f weightFormat) {
+	g.text("few4"+f.name, "func(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)",
+		"computes dst[i*ldd+j] (+)= x[i]·w[j] + bias[j], i < rows, j < 4, over n*"+itoa(f.elems)+" weights; 2 <= rows <= "+itoa(mostFew)+".")
+	dst, ldd, rows, w, stride := g.arg("dst"), g.arg("ldd"), g.arg("rows"), g.arg("w"), g.arg("rowBytes")
+	g.SHLQ(operand.U8(2), ldd)
+	xStride, xStride3, stride3 := g.GP64(), g.GP64(), g.GP64()
+	g.Load(g.Param("n"), xStride)
+	g.IMUL3Q(operand.U32(uint32(4*f.elems)), xStride, xStride)
+	g.LEAQ(at(xStride, xStride, 2, 0), xStride3)
+	g.LEAQ(at(stride, stride, 2, 0), stride3)
+	f.setup()
+	for m := 2; m <= mostFew; m++ {
+		next := g.fresh("not")
+		g.CMPQ(rows, operand.U8(m))
+		g.JNE(operand.LabelRef(next))
+		together := 4 // weight rows
+		for together*m+7 > map[int]int{8: 16, 16: 32}[g.lanes] && together > 1 {
+			together /= 2
+		}
+		g.fewBlock(f, m, together, dst, ldd, xStride, xStride3, w, stride, stride3)
+		g.VZEROUPPER()
+		g.RET()
+		g.Label(next)
+	}
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// fewBlock does m rows of x, n weight rows at a time.
+func (g *gen) fewBlock(f weightFormat, m, n int, dst, ldd, xStride, xStride3, w, stride, stride3 reg.GPVirtual) {
+	again := g.fresh("rows")
+	g.Label(again)
+	acc := make([][]reg.VecVirtual, m)
+	for i := range acc {
+		for range n {
+			v := g.vec()
+			g.zero(v)
+			acc[i] = append(acc[i], v)
+		}
+	}
+	x := []reg.GPVirtual{g.arg("x")}
+	for i := 3; i < m; i += 3 {
+		p := g.GP64()
+		g.LEAQ(at(x[len(x)-1], xStride3, 1, 0), p)
+		x = append(x, p)
+	}
+	wp, blocks := g.GP64(), g.arg("n")
+	g.MOVQ(w, wp)
+	loop := g.fresh("loop")
+	g.Label(loop)
+	for line := 0; line < n*f.bytes; line += 64 {
+		g.PREFETCHT0(at(wp, nil, 0, prefetch+line))
+	}
+	for j := range n {
+		f.load(
+			func(disp int) operand.Mem {
+				return [4]operand.Mem{at(wp, nil, 0, disp), at(wp, stride, 1, disp), at(wp, stride, 2, disp), at(wp, stride3, 1, disp)}[j]
+			},
+			func(i int, v reg.VecVirtual) {
+				for r := range m {
+					base, disp := x[r/3], i*g.bytes()
+					from := [3]operand.Mem{at(base, nil, 0, disp), at(base, xStride, 1, disp), at(base, xStride, 2, disp)}[r%3]
+					g.VFMADD231PS(from, v, acc[r][j])
+				}
+			})
+	}
+	g.ADDQ(operand.U32(uint32(f.bytes)), wp)
+	for _, p := range x {
+		g.ADDQ(operand.U32(uint32(4*f.elems)), p)
+	}
+	g.DECQ(blocks)
+	g.JNZ(operand.LabelRef(loop))
+	// Columns done so far are what dst has advanced by; the bias is as far on.
+	bias, start, d := g.arg("bias"), g.arg("dst"), g.GP64()
+	g.ADDQ(dst, bias)
+	g.SUBQ(start, bias)
+	g.MOVQ(dst, d)
+	for i := range acc {
+		g.finish(acc[i], at(bias, nil, 0, 0), at(d, nil, 0, 0))
+		g.ADDQ(ldd, d)
+	}
+	if n < 4 {
+		for range n {
+			g.ADDQ(stride, w)
+		}
+		g.ADDQ(operand.U8(4*n), dst)
+		g.MOVQ(dst, d)
+		g.SUBQ(start, d)
+		g.CMPQ(d, operand.U8(16))
+		g.JLT(operand.LabelRef(again))
+	}
 }

@@ -1,12 +1,13 @@
 // Command asm writes the assembly of internal/backend/cpu: the same kernels for AVX2 with FMA and F16C, and for AVX-512.
 //
-//	go run . -out ../../internal/backend/cpu    # in this folder; it is a module of its own, so that the product does
-//	                                            # not depend on avo
+//	go run .           # in this folder, which is a module of its own, so that the product does not depend on avo
+//	go run . -check    # writes nothing, fails where what is checked in differs
 //
-// The output is a function of the sources alone; a test compares it with what is checked in.
+// The output is a function of the sources alone.
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"go/format"
@@ -24,23 +25,55 @@ import (
 
 func main() {
 	flags := flag.NewFlagSet("asm", flag.ExitOnError) // avo has filled the default one with its own
-	out := flags.String("out", "", "folder that receives the files")
+	out := flags.String("out", "../../internal/backend/cpu", "folder of the files")
+	check := flags.Bool("check", false, "compare the files with what would be written, byte for byte, and write nothing")
 	_ = flags.Parse(os.Args[1:])
-	if *out == "" || flags.NArg() > 0 {
+	if flags.NArg() > 0 {
 		flags.Usage()
 		os.Exit(2)
 	}
 	files, err := generate()
+	if err == nil && *check {
+		err = compare(files, *out)
+	} else if err == nil {
+		err = write(files, *out)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "asm:", err)
 		os.Exit(1)
 	}
+}
+
+func write(files map[string][]byte, dir string) error {
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(*out, name), content, 0o666); err != nil {
-			fmt.Fprintln(os.Stderr, "asm:", err)
-			os.Exit(1)
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o666); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// compare fails unless dir has exactly these files: none that differs, and no other assembly.
+func compare(files map[string][]byte, dir string) error {
+	for name, want := range files {
+		got, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(got, want) {
+			return fmt.Errorf("%s differs from what is generated: run `go run .` in tools/asm", filepath.Join(dir, name))
+		}
+	}
+	all, err := filepath.Glob(filepath.Join(dir, "*.s"))
+	if err != nil {
+		return err
+	}
+	for _, path := range all {
+		if files[filepath.Base(path)] == nil {
+			return fmt.Errorf("%s is not generated", path)
+		}
+	}
+	return nil
 }
 
 // generate returns the contents of every generated file, by name.
@@ -62,6 +95,7 @@ type gen struct {
 
 	label  int
 	expMem expConst
+	iota   operand.Mem
 }
 
 func (g *gen) file(files map[string][]byte) error {
@@ -110,11 +144,20 @@ func (g *gen) kernels() {
 		g.pause()
 	}
 	g.expData()
+	if g.lanes == 16 {
+		g.iotaData()
+	}
 	for _, f := range g.formats() {
 		if f.name != "F32" {
 			g.expand(f)
 		}
 		g.gemv(f)
+		if f.name != "F32" {
+			g.few(f)
+		}
+	}
+	if g.lanes == 8 {
+		g.moreFormats()
 	}
 	g.dot()
 	g.tile()
@@ -130,6 +173,7 @@ func (g *gen) text(name, signature, doc string) {
 	g.Attributes(attr.NOSPLIT)
 	g.SignatureExpr(signature)
 	g.Doc(name + g.isa + " " + doc)
+	g.Pragma("noescape")
 }
 
 // fresh makes a label that is used once.

@@ -178,11 +178,13 @@ loop1:
 	VHADDPS      Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
-	VADDPS       (CX), X0, X0
+	VMOVUPS      (CX), X1
+	VADDPS       X1, X0, X0
 	MOVB         add+48(FP), CL
 	TESTB        CL, CL
 	JZ           store2
-	VADDPS       (AX), X0, X0
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
 
 store2:
 	VMOVUPS X0, (AX)
@@ -243,14 +245,876 @@ loop4:
 	VHADDPS      Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
-	VADDPS       (CX), X0, X0
+	VMOVUPS      (CX), X1
+	VADDPS       X1, X0, X0
 	MOVB         add+48(FP), CL
 	TESTB        CL, CL
 	JZ           store5
-	VADDPS       (AX), X0, X0
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
 
 store5:
 	VMOVUPS X0, (AX)
+	VZEROUPPER
+	RET
+
+// func few4F16AVX2(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·few4F16AVX2(SB), NOSPLIT, $0-65
+	MOVQ   dst+0(FP), AX
+	MOVQ   ldd+8(FP), CX
+	MOVQ   rows+24(FP), DX
+	MOVQ   w+32(FP), BX
+	MOVQ   rowBytes+40(FP), SI
+	SHLQ   $0x02, CX
+	MOVQ   n+48(FP), DI
+	IMUL3Q $0x00000020, DI, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (SI)(SI*2), R9
+	CMPQ   DX, $0x02
+	JNE    not6
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R8
+
+loop8:
+	PREFETCHT0   4096(BX)
+	VCVTPH2PS    (BX), Y8
+	VFMADD231PS  (DX), Y8, Y0
+	VFMADD231PS  (DX)(DI*1), Y8, Y4
+	VCVTPH2PS    (BX)(SI*1), Y8
+	VFMADD231PS  (DX), Y8, Y1
+	VFMADD231PS  (DX)(DI*1), Y8, Y5
+	VCVTPH2PS    (BX)(SI*2), Y8
+	VFMADD231PS  (DX), Y8, Y2
+	VFMADD231PS  (DX)(DI*1), Y8, Y6
+	VCVTPH2PS    (BX)(R9*1), Y8
+	VFMADD231PS  (DX), Y8, Y3
+	VFMADD231PS  (DX)(DI*1), Y8, Y7
+	ADDQ         $0x00000010, BX
+	ADDQ         $0x00000020, DX
+	DECQ         R8
+	JNZ          loop8
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), BX
+	ADDQ         AX, DX
+	SUBQ         BX, DX
+	VHADDPS      Y1, Y0, Y0
+	VHADDPS      Y3, Y2, Y1
+	VHADDPS      Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVUPS      (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), BL
+	TESTB        BL, BL
+	JZ           store9
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
+
+store9:
+	VMOVUPS      X0, (AX)
+	ADDQ         CX, AX
+	VHADDPS      Y5, Y4, Y0
+	VHADDPS      Y7, Y6, Y1
+	VHADDPS      Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVUPS      (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store10
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
+
+store10:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not6:
+	CMPQ DX, $0x03
+	JNE  not11
+
+rows12:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R9
+	MOVQ   BX, R8
+
+loop13:
+	PREFETCHT0   4096(R8)
+	VCVTPH2PS    (R8), Y6
+	VFMADD231PS  (DX), Y6, Y0
+	VFMADD231PS  (DX)(DI*1), Y6, Y2
+	VFMADD231PS  (DX)(DI*2), Y6, Y4
+	VCVTPH2PS    (R8)(SI*1), Y6
+	VFMADD231PS  (DX), Y6, Y1
+	VFMADD231PS  (DX)(DI*1), Y6, Y3
+	VFMADD231PS  (DX)(DI*2), Y6, Y5
+	ADDQ         $0x00000010, R8
+	ADDQ         $0x00000020, DX
+	DECQ         R9
+	JNZ          loop13
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R8
+	ADDQ         AX, DX
+	SUBQ         R8, DX
+	MOVQ         AX, R9
+	VHADDPS      Y1, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R10
+	TESTB        R10, R10
+	JZ           store14
+	VMOVSD       (R9), X1
+	VADDPS       X1, X0, X0
+
+store14:
+	VMOVSD       X0, (R9)
+	ADDQ         CX, R9
+	VHADDPS      Y3, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R10
+	TESTB        R10, R10
+	JZ           store15
+	VMOVSD       (R9), X1
+	VADDPS       X1, X0, X0
+
+store15:
+	VMOVSD       X0, (R9)
+	ADDQ         CX, R9
+	VHADDPS      Y5, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store16
+	VMOVSD       (R9), X1
+	VADDPS       X1, X0, X0
+
+store16:
+	VMOVSD X0, (R9)
+	ADDQ   CX, R9
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R9
+	SUBQ   R8, R9
+	CMPQ   R9, $0x10
+	JLT    rows12
+	VZEROUPPER
+	RET
+
+not11:
+	CMPQ DX, $0x04
+	JNE  not17
+
+rows18:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop19:
+	PREFETCHT0   4096(R10)
+	VCVTPH2PS    (R10), Y8
+	VFMADD231PS  (DX), Y8, Y0
+	VFMADD231PS  (DX)(DI*1), Y8, Y2
+	VFMADD231PS  (DX)(DI*2), Y8, Y4
+	VFMADD231PS  (R9), Y8, Y6
+	VCVTPH2PS    (R10)(SI*1), Y8
+	VFMADD231PS  (DX), Y8, Y1
+	VFMADD231PS  (DX)(DI*1), Y8, Y3
+	VFMADD231PS  (DX)(DI*2), Y8, Y5
+	VFMADD231PS  (R9), Y8, Y7
+	ADDQ         $0x00000010, R10
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, R9
+	DECQ         R11
+	JNZ          loop19
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y1, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store20
+	VMOVSD       (R10), X1
+	VADDPS       X1, X0, X0
+
+store20:
+	VMOVSD       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store21
+	VMOVSD       (R10), X1
+	VADDPS       X1, X0, X0
+
+store21:
+	VMOVSD       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store22
+	VMOVSD       (R10), X1
+	VADDPS       X1, X0, X0
+
+store22:
+	VMOVSD       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y7, Y6, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store23
+	VMOVSD       (R10), X1
+	VADDPS       X1, X0, X0
+
+store23:
+	VMOVSD X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows18
+	VZEROUPPER
+	RET
+
+not17:
+	CMPQ DX, $0x05
+	JNE  not24
+
+rows25:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop26:
+	PREFETCHT0   4096(R10)
+	VCVTPH2PS    (R10), Y5
+	VFMADD231PS  (DX), Y5, Y0
+	VFMADD231PS  (DX)(DI*1), Y5, Y1
+	VFMADD231PS  (DX)(DI*2), Y5, Y2
+	VFMADD231PS  (R9), Y5, Y3
+	VFMADD231PS  (R9)(DI*1), Y5, Y4
+	ADDQ         $0x00000010, R10
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, R9
+	DECQ         R11
+	JNZ          loop26
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X5
+	VADDPS       X5, X0, X0
+	VMOVSS       (DX), X5
+	VADDPS       X5, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store27
+	VMOVSS       (R10), X5
+	VADDPS       X5, X0, X0
+
+store27:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y1, Y1, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store28
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store28:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store29
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store29:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store30
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store30:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store31
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store31:
+	VMOVSS X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows25
+	VZEROUPPER
+	RET
+
+not24:
+	CMPQ DX, $0x06
+	JNE  not32
+
+rows33:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop34:
+	PREFETCHT0   4096(R10)
+	VCVTPH2PS    (R10), Y6
+	VFMADD231PS  (DX), Y6, Y0
+	VFMADD231PS  (DX)(DI*1), Y6, Y1
+	VFMADD231PS  (DX)(DI*2), Y6, Y2
+	VFMADD231PS  (R9), Y6, Y3
+	VFMADD231PS  (R9)(DI*1), Y6, Y4
+	VFMADD231PS  (R9)(DI*2), Y6, Y5
+	ADDQ         $0x00000010, R10
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, R9
+	DECQ         R11
+	JNZ          loop34
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X6
+	VADDPS       X6, X0, X0
+	VMOVSS       (DX), X6
+	VADDPS       X6, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store35
+	VMOVSS       (R10), X6
+	VADDPS       X6, X0, X0
+
+store35:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y1, Y1, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store36
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store36:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store37
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store37:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store38
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store38:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store39
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store39:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store40
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store40:
+	VMOVSS X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows33
+	VZEROUPPER
+	RET
+
+not32:
+	CMPQ DX, $0x07
+	JNE  not41
+
+rows42:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop43:
+	PREFETCHT0   4096(R11)
+	VCVTPH2PS    (R11), Y7
+	VFMADD231PS  (DX), Y7, Y0
+	VFMADD231PS  (DX)(DI*1), Y7, Y1
+	VFMADD231PS  (DX)(DI*2), Y7, Y2
+	VFMADD231PS  (R9), Y7, Y3
+	VFMADD231PS  (R9)(DI*1), Y7, Y4
+	VFMADD231PS  (R9)(DI*2), Y7, Y5
+	VFMADD231PS  (R10), Y7, Y6
+	ADDQ         $0x00000010, R11
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, R9
+	ADDQ         $0x00000020, R10
+	DECQ         R12
+	JNZ          loop43
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X7
+	VADDPS       X7, X0, X0
+	VMOVSS       (DX), X7
+	VADDPS       X7, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store44
+	VMOVSS       (R10), X7
+	VADDPS       X7, X0, X0
+
+store44:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y1, Y1, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store45
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store45:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store46
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store46:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store47
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store47:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store48
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store48:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store49
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store49:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store50
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store50:
+	VMOVSS X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows42
+	VZEROUPPER
+	RET
+
+not41:
+	CMPQ DX, $0x08
+	JNE  not51
+
+rows52:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop53:
+	PREFETCHT0   4096(R11)
+	VCVTPH2PS    (R11), Y8
+	VFMADD231PS  (DX), Y8, Y0
+	VFMADD231PS  (DX)(DI*1), Y8, Y1
+	VFMADD231PS  (DX)(DI*2), Y8, Y2
+	VFMADD231PS  (R9), Y8, Y3
+	VFMADD231PS  (R9)(DI*1), Y8, Y4
+	VFMADD231PS  (R9)(DI*2), Y8, Y5
+	VFMADD231PS  (R10), Y8, Y6
+	VFMADD231PS  (R10)(DI*1), Y8, Y7
+	ADDQ         $0x00000010, R11
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, R9
+	ADDQ         $0x00000020, R10
+	DECQ         R12
+	JNZ          loop53
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X8
+	VADDPS       X8, X0, X0
+	VMOVSS       (DX), X8
+	VADDPS       X8, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store54
+	VMOVSS       (R10), X8
+	VADDPS       X8, X0, X0
+
+store54:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y1, Y1, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store55
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store55:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store56
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store56:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store57
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store57:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store58
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store58:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store59
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store59:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store60
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store60:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y7, Y7, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store61
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store61:
+	VMOVSS X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows52
+	VZEROUPPER
+	RET
+
+not51:
 	VZEROUPPER
 	RET
 
@@ -261,14 +1125,14 @@ TEXT ·expandBF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 
-loop6:
+loop62:
 	VPMOVZXWD (CX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, (AX)
 	ADDQ      $0x00000010, CX
 	ADDQ      $0x00000020, AX
 	DECQ      DX
-	JNZ       loop6
+	JNZ       loop62
 	VZEROUPPER
 	RET
 
@@ -287,7 +1151,7 @@ TEXT ·gemv4BF16AVX2(SB), NOSPLIT, $0-49
 	VXORPS Y3, Y3, Y3
 	LEAQ   4096(DX), R8
 
-loop7:
+loop63:
 	PREFETCHT0   (R8)
 	ADDQ         $0x00000040, R8
 	VMOVUPS      (CX), Y4
@@ -306,21 +1170,895 @@ loop7:
 	ADDQ         $0x00000010, DX
 	ADDQ         $0x00000020, CX
 	DECQ         SI
-	JNZ          loop7
+	JNZ          loop63
 	MOVQ         bias+40(FP), CX
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y1
 	VHADDPS      Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
-	VADDPS       (CX), X0, X0
+	VMOVUPS      (CX), X1
+	VADDPS       X1, X0, X0
 	MOVB         add+48(FP), CL
 	TESTB        CL, CL
-	JZ           store8
-	VADDPS       (AX), X0, X0
+	JZ           store64
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
 
-store8:
+store64:
 	VMOVUPS X0, (AX)
+	VZEROUPPER
+	RET
+
+// func few4BF16AVX2(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·few4BF16AVX2(SB), NOSPLIT, $0-65
+	MOVQ   dst+0(FP), AX
+	MOVQ   ldd+8(FP), CX
+	MOVQ   rows+24(FP), DX
+	MOVQ   w+32(FP), BX
+	MOVQ   rowBytes+40(FP), SI
+	SHLQ   $0x02, CX
+	MOVQ   n+48(FP), DI
+	IMUL3Q $0x00000020, DI, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (SI)(SI*2), R9
+	CMPQ   DX, $0x02
+	JNE    not65
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R8
+
+loop67:
+	PREFETCHT0   4096(BX)
+	VPMOVZXWD    (BX), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  (DX), Y8, Y0
+	VFMADD231PS  (DX)(DI*1), Y8, Y4
+	VPMOVZXWD    (BX)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  (DX), Y8, Y1
+	VFMADD231PS  (DX)(DI*1), Y8, Y5
+	VPMOVZXWD    (BX)(SI*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  (DX), Y8, Y2
+	VFMADD231PS  (DX)(DI*1), Y8, Y6
+	VPMOVZXWD    (BX)(R9*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  (DX), Y8, Y3
+	VFMADD231PS  (DX)(DI*1), Y8, Y7
+	ADDQ         $0x00000010, BX
+	ADDQ         $0x00000020, DX
+	DECQ         R8
+	JNZ          loop67
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), BX
+	ADDQ         AX, DX
+	SUBQ         BX, DX
+	VHADDPS      Y1, Y0, Y0
+	VHADDPS      Y3, Y2, Y1
+	VHADDPS      Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVUPS      (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), BL
+	TESTB        BL, BL
+	JZ           store68
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
+
+store68:
+	VMOVUPS      X0, (AX)
+	ADDQ         CX, AX
+	VHADDPS      Y5, Y4, Y0
+	VHADDPS      Y7, Y6, Y1
+	VHADDPS      Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVUPS      (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store69
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
+
+store69:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not65:
+	CMPQ DX, $0x03
+	JNE  not70
+
+rows71:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R9
+	MOVQ   BX, R8
+
+loop72:
+	PREFETCHT0   4096(R8)
+	VPMOVZXWD    (R8), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VFMADD231PS  (DX), Y6, Y0
+	VFMADD231PS  (DX)(DI*1), Y6, Y2
+	VFMADD231PS  (DX)(DI*2), Y6, Y4
+	VPMOVZXWD    (R8)(SI*1), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VFMADD231PS  (DX), Y6, Y1
+	VFMADD231PS  (DX)(DI*1), Y6, Y3
+	VFMADD231PS  (DX)(DI*2), Y6, Y5
+	ADDQ         $0x00000010, R8
+	ADDQ         $0x00000020, DX
+	DECQ         R9
+	JNZ          loop72
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R8
+	ADDQ         AX, DX
+	SUBQ         R8, DX
+	MOVQ         AX, R9
+	VHADDPS      Y1, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R10
+	TESTB        R10, R10
+	JZ           store73
+	VMOVSD       (R9), X1
+	VADDPS       X1, X0, X0
+
+store73:
+	VMOVSD       X0, (R9)
+	ADDQ         CX, R9
+	VHADDPS      Y3, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R10
+	TESTB        R10, R10
+	JZ           store74
+	VMOVSD       (R9), X1
+	VADDPS       X1, X0, X0
+
+store74:
+	VMOVSD       X0, (R9)
+	ADDQ         CX, R9
+	VHADDPS      Y5, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store75
+	VMOVSD       (R9), X1
+	VADDPS       X1, X0, X0
+
+store75:
+	VMOVSD X0, (R9)
+	ADDQ   CX, R9
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R9
+	SUBQ   R8, R9
+	CMPQ   R9, $0x10
+	JLT    rows71
+	VZEROUPPER
+	RET
+
+not70:
+	CMPQ DX, $0x04
+	JNE  not76
+
+rows77:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop78:
+	PREFETCHT0   4096(R10)
+	VPMOVZXWD    (R10), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  (DX), Y8, Y0
+	VFMADD231PS  (DX)(DI*1), Y8, Y2
+	VFMADD231PS  (DX)(DI*2), Y8, Y4
+	VFMADD231PS  (R9), Y8, Y6
+	VPMOVZXWD    (R10)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  (DX), Y8, Y1
+	VFMADD231PS  (DX)(DI*1), Y8, Y3
+	VFMADD231PS  (DX)(DI*2), Y8, Y5
+	VFMADD231PS  (R9), Y8, Y7
+	ADDQ         $0x00000010, R10
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, R9
+	DECQ         R11
+	JNZ          loop78
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y1, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store79
+	VMOVSD       (R10), X1
+	VADDPS       X1, X0, X0
+
+store79:
+	VMOVSD       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store80
+	VMOVSD       (R10), X1
+	VADDPS       X1, X0, X0
+
+store80:
+	VMOVSD       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store81
+	VMOVSD       (R10), X1
+	VADDPS       X1, X0, X0
+
+store81:
+	VMOVSD       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y7, Y6, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store82
+	VMOVSD       (R10), X1
+	VADDPS       X1, X0, X0
+
+store82:
+	VMOVSD X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows77
+	VZEROUPPER
+	RET
+
+not76:
+	CMPQ DX, $0x05
+	JNE  not83
+
+rows84:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop85:
+	PREFETCHT0   4096(R10)
+	VPMOVZXWD    (R10), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VFMADD231PS  (DX), Y5, Y0
+	VFMADD231PS  (DX)(DI*1), Y5, Y1
+	VFMADD231PS  (DX)(DI*2), Y5, Y2
+	VFMADD231PS  (R9), Y5, Y3
+	VFMADD231PS  (R9)(DI*1), Y5, Y4
+	ADDQ         $0x00000010, R10
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, R9
+	DECQ         R11
+	JNZ          loop85
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X5
+	VADDPS       X5, X0, X0
+	VMOVSS       (DX), X5
+	VADDPS       X5, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store86
+	VMOVSS       (R10), X5
+	VADDPS       X5, X0, X0
+
+store86:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y1, Y1, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store87
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store87:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store88
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store88:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store89
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store89:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store90
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store90:
+	VMOVSS X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows84
+	VZEROUPPER
+	RET
+
+not83:
+	CMPQ DX, $0x06
+	JNE  not91
+
+rows92:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop93:
+	PREFETCHT0   4096(R10)
+	VPMOVZXWD    (R10), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VFMADD231PS  (DX), Y6, Y0
+	VFMADD231PS  (DX)(DI*1), Y6, Y1
+	VFMADD231PS  (DX)(DI*2), Y6, Y2
+	VFMADD231PS  (R9), Y6, Y3
+	VFMADD231PS  (R9)(DI*1), Y6, Y4
+	VFMADD231PS  (R9)(DI*2), Y6, Y5
+	ADDQ         $0x00000010, R10
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, R9
+	DECQ         R11
+	JNZ          loop93
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X6
+	VADDPS       X6, X0, X0
+	VMOVSS       (DX), X6
+	VADDPS       X6, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store94
+	VMOVSS       (R10), X6
+	VADDPS       X6, X0, X0
+
+store94:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y1, Y1, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store95
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store95:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store96
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store96:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store97
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store97:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store98
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store98:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store99
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store99:
+	VMOVSS X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows92
+	VZEROUPPER
+	RET
+
+not91:
+	CMPQ DX, $0x07
+	JNE  not100
+
+rows101:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop102:
+	PREFETCHT0   4096(R11)
+	VPMOVZXWD    (R11), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  (DX), Y7, Y0
+	VFMADD231PS  (DX)(DI*1), Y7, Y1
+	VFMADD231PS  (DX)(DI*2), Y7, Y2
+	VFMADD231PS  (R9), Y7, Y3
+	VFMADD231PS  (R9)(DI*1), Y7, Y4
+	VFMADD231PS  (R9)(DI*2), Y7, Y5
+	VFMADD231PS  (R10), Y7, Y6
+	ADDQ         $0x00000010, R11
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, R9
+	ADDQ         $0x00000020, R10
+	DECQ         R12
+	JNZ          loop102
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X7
+	VADDPS       X7, X0, X0
+	VMOVSS       (DX), X7
+	VADDPS       X7, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store103
+	VMOVSS       (R10), X7
+	VADDPS       X7, X0, X0
+
+store103:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y1, Y1, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store104
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store104:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store105
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store105:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store106
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store106:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store107
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store107:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store108
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store108:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store109
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store109:
+	VMOVSS X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows101
+	VZEROUPPER
+	RET
+
+not100:
+	CMPQ DX, $0x08
+	JNE  not110
+
+rows111:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop112:
+	PREFETCHT0   4096(R11)
+	VPMOVZXWD    (R11), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  (DX), Y8, Y0
+	VFMADD231PS  (DX)(DI*1), Y8, Y1
+	VFMADD231PS  (DX)(DI*2), Y8, Y2
+	VFMADD231PS  (R9), Y8, Y3
+	VFMADD231PS  (R9)(DI*1), Y8, Y4
+	VFMADD231PS  (R9)(DI*2), Y8, Y5
+	VFMADD231PS  (R10), Y8, Y6
+	VFMADD231PS  (R10)(DI*1), Y8, Y7
+	ADDQ         $0x00000010, R11
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, R9
+	ADDQ         $0x00000020, R10
+	DECQ         R12
+	JNZ          loop112
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X8
+	VADDPS       X8, X0, X0
+	VMOVSS       (DX), X8
+	VADDPS       X8, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store113
+	VMOVSS       (R10), X8
+	VADDPS       X8, X0, X0
+
+store113:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y1, Y1, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store114
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store114:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store115
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store115:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store116
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store116:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store117
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store117:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store118
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store118:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store119
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store119:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y7, Y7, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store120
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store120:
+	VMOVSS X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows111
+	VZEROUPPER
+	RET
+
+not110:
 	VZEROUPPER
 	RET
 
@@ -331,7 +2069,7 @@ TEXT ·expandQ8_0AVX2(SB), NOSPLIT, $0-24
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 
-loop9:
+loop121:
 	VCVTPH2PS    (CX), X0
 	VBROADCASTSS X0, Y0
 	VPMOVSXBD    2(CX), Y1
@@ -353,7 +2091,7 @@ loop9:
 	ADDQ         $0x00000022, CX
 	ADDQ         $0x00000080, AX
 	DECQ         DX
-	JNZ          loop9
+	JNZ          loop121
 	VZEROUPPER
 	RET
 
@@ -372,7 +2110,7 @@ TEXT ·gemv4Q8_0AVX2(SB), NOSPLIT, $0-49
 	VXORPS Y3, Y3, Y3
 	LEAQ   4096(DX), R8
 
-loop10:
+loop122:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   128(R8)
@@ -456,21 +2194,1187 @@ loop10:
 	ADDQ         $0x00000022, DX
 	ADDQ         $0x00000080, CX
 	DECQ         SI
-	JNZ          loop10
+	JNZ          loop122
 	MOVQ         bias+40(FP), CX
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y1
 	VHADDPS      Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
-	VADDPS       (CX), X0, X0
+	VMOVUPS      (CX), X1
+	VADDPS       X1, X0, X0
 	MOVB         add+48(FP), CL
 	TESTB        CL, CL
-	JZ           store11
-	VADDPS       (AX), X0, X0
+	JZ           store123
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
 
-store11:
+store123:
 	VMOVUPS X0, (AX)
+	VZEROUPPER
+	RET
+
+// func few4Q8_0AVX2(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·few4Q8_0AVX2(SB), NOSPLIT, $0-65
+	MOVQ   dst+0(FP), AX
+	MOVQ   ldd+8(FP), CX
+	MOVQ   rows+24(FP), DX
+	MOVQ   w+32(FP), BX
+	MOVQ   rowBytes+40(FP), SI
+	SHLQ   $0x02, CX
+	MOVQ   n+48(FP), DI
+	IMUL3Q $0x00000080, DI, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (SI)(SI*2), R9
+	CMPQ   DX, $0x02
+	JNE    not124
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R8
+
+loop126:
+	PREFETCHT0   4096(BX)
+	PREFETCHT0   4160(BX)
+	PREFETCHT0   4224(BX)
+	VCVTPH2PS    (BX), X8
+	VBROADCASTSS X8, Y8
+	VPMOVSXBD    2(BX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  (DX), Y9, Y0
+	VFMADD231PS  (DX)(DI*1), Y9, Y4
+	VPMOVSXBD    10(BX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  32(DX), Y9, Y0
+	VFMADD231PS  32(DX)(DI*1), Y9, Y4
+	VPMOVSXBD    18(BX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  64(DX), Y9, Y0
+	VFMADD231PS  64(DX)(DI*1), Y9, Y4
+	VPMOVSXBD    26(BX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  96(DX), Y9, Y0
+	VFMADD231PS  96(DX)(DI*1), Y9, Y4
+	VCVTPH2PS    (BX)(SI*1), X8
+	VBROADCASTSS X8, Y8
+	VPMOVSXBD    2(BX)(SI*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  (DX), Y9, Y1
+	VFMADD231PS  (DX)(DI*1), Y9, Y5
+	VPMOVSXBD    10(BX)(SI*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  32(DX), Y9, Y1
+	VFMADD231PS  32(DX)(DI*1), Y9, Y5
+	VPMOVSXBD    18(BX)(SI*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  64(DX), Y9, Y1
+	VFMADD231PS  64(DX)(DI*1), Y9, Y5
+	VPMOVSXBD    26(BX)(SI*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  96(DX), Y9, Y1
+	VFMADD231PS  96(DX)(DI*1), Y9, Y5
+	VCVTPH2PS    (BX)(SI*2), X8
+	VBROADCASTSS X8, Y8
+	VPMOVSXBD    2(BX)(SI*2), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  (DX), Y9, Y2
+	VFMADD231PS  (DX)(DI*1), Y9, Y6
+	VPMOVSXBD    10(BX)(SI*2), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  32(DX), Y9, Y2
+	VFMADD231PS  32(DX)(DI*1), Y9, Y6
+	VPMOVSXBD    18(BX)(SI*2), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  64(DX), Y9, Y2
+	VFMADD231PS  64(DX)(DI*1), Y9, Y6
+	VPMOVSXBD    26(BX)(SI*2), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  96(DX), Y9, Y2
+	VFMADD231PS  96(DX)(DI*1), Y9, Y6
+	VCVTPH2PS    (BX)(R9*1), X8
+	VBROADCASTSS X8, Y8
+	VPMOVSXBD    2(BX)(R9*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  (DX), Y9, Y3
+	VFMADD231PS  (DX)(DI*1), Y9, Y7
+	VPMOVSXBD    10(BX)(R9*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  32(DX), Y9, Y3
+	VFMADD231PS  32(DX)(DI*1), Y9, Y7
+	VPMOVSXBD    18(BX)(R9*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  64(DX), Y9, Y3
+	VFMADD231PS  64(DX)(DI*1), Y9, Y7
+	VPMOVSXBD    26(BX)(R9*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  96(DX), Y9, Y3
+	VFMADD231PS  96(DX)(DI*1), Y9, Y7
+	ADDQ         $0x00000022, BX
+	ADDQ         $0x00000080, DX
+	DECQ         R8
+	JNZ          loop126
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), BX
+	ADDQ         AX, DX
+	SUBQ         BX, DX
+	VHADDPS      Y1, Y0, Y0
+	VHADDPS      Y3, Y2, Y1
+	VHADDPS      Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVUPS      (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), BL
+	TESTB        BL, BL
+	JZ           store127
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
+
+store127:
+	VMOVUPS      X0, (AX)
+	ADDQ         CX, AX
+	VHADDPS      Y5, Y4, Y0
+	VHADDPS      Y7, Y6, Y1
+	VHADDPS      Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVUPS      (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store128
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
+
+store128:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not124:
+	CMPQ DX, $0x03
+	JNE  not129
+
+rows130:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R9
+	MOVQ   BX, R8
+
+loop131:
+	PREFETCHT0   4096(R8)
+	PREFETCHT0   4160(R8)
+	VCVTPH2PS    (R8), X6
+	VBROADCASTSS X6, Y6
+	VPMOVSXBD    2(R8), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  (DX), Y7, Y0
+	VFMADD231PS  (DX)(DI*1), Y7, Y2
+	VFMADD231PS  (DX)(DI*2), Y7, Y4
+	VPMOVSXBD    10(R8), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  32(DX), Y7, Y0
+	VFMADD231PS  32(DX)(DI*1), Y7, Y2
+	VFMADD231PS  32(DX)(DI*2), Y7, Y4
+	VPMOVSXBD    18(R8), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  64(DX), Y7, Y0
+	VFMADD231PS  64(DX)(DI*1), Y7, Y2
+	VFMADD231PS  64(DX)(DI*2), Y7, Y4
+	VPMOVSXBD    26(R8), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  96(DX), Y7, Y0
+	VFMADD231PS  96(DX)(DI*1), Y7, Y2
+	VFMADD231PS  96(DX)(DI*2), Y7, Y4
+	VCVTPH2PS    (R8)(SI*1), X6
+	VBROADCASTSS X6, Y6
+	VPMOVSXBD    2(R8)(SI*1), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  (DX), Y7, Y1
+	VFMADD231PS  (DX)(DI*1), Y7, Y3
+	VFMADD231PS  (DX)(DI*2), Y7, Y5
+	VPMOVSXBD    10(R8)(SI*1), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  32(DX), Y7, Y1
+	VFMADD231PS  32(DX)(DI*1), Y7, Y3
+	VFMADD231PS  32(DX)(DI*2), Y7, Y5
+	VPMOVSXBD    18(R8)(SI*1), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  64(DX), Y7, Y1
+	VFMADD231PS  64(DX)(DI*1), Y7, Y3
+	VFMADD231PS  64(DX)(DI*2), Y7, Y5
+	VPMOVSXBD    26(R8)(SI*1), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  96(DX), Y7, Y1
+	VFMADD231PS  96(DX)(DI*1), Y7, Y3
+	VFMADD231PS  96(DX)(DI*2), Y7, Y5
+	ADDQ         $0x00000022, R8
+	ADDQ         $0x00000080, DX
+	DECQ         R9
+	JNZ          loop131
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R8
+	ADDQ         AX, DX
+	SUBQ         R8, DX
+	MOVQ         AX, R9
+	VHADDPS      Y1, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R10
+	TESTB        R10, R10
+	JZ           store132
+	VMOVSD       (R9), X1
+	VADDPS       X1, X0, X0
+
+store132:
+	VMOVSD       X0, (R9)
+	ADDQ         CX, R9
+	VHADDPS      Y3, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R10
+	TESTB        R10, R10
+	JZ           store133
+	VMOVSD       (R9), X1
+	VADDPS       X1, X0, X0
+
+store133:
+	VMOVSD       X0, (R9)
+	ADDQ         CX, R9
+	VHADDPS      Y5, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store134
+	VMOVSD       (R9), X1
+	VADDPS       X1, X0, X0
+
+store134:
+	VMOVSD X0, (R9)
+	ADDQ   CX, R9
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R9
+	SUBQ   R8, R9
+	CMPQ   R9, $0x10
+	JLT    rows130
+	VZEROUPPER
+	RET
+
+not129:
+	CMPQ DX, $0x04
+	JNE  not135
+
+rows136:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop137:
+	PREFETCHT0   4096(R10)
+	PREFETCHT0   4160(R10)
+	VCVTPH2PS    (R10), X8
+	VBROADCASTSS X8, Y8
+	VPMOVSXBD    2(R10), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  (DX), Y9, Y0
+	VFMADD231PS  (DX)(DI*1), Y9, Y2
+	VFMADD231PS  (DX)(DI*2), Y9, Y4
+	VFMADD231PS  (R9), Y9, Y6
+	VPMOVSXBD    10(R10), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  32(DX), Y9, Y0
+	VFMADD231PS  32(DX)(DI*1), Y9, Y2
+	VFMADD231PS  32(DX)(DI*2), Y9, Y4
+	VFMADD231PS  32(R9), Y9, Y6
+	VPMOVSXBD    18(R10), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  64(DX), Y9, Y0
+	VFMADD231PS  64(DX)(DI*1), Y9, Y2
+	VFMADD231PS  64(DX)(DI*2), Y9, Y4
+	VFMADD231PS  64(R9), Y9, Y6
+	VPMOVSXBD    26(R10), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  96(DX), Y9, Y0
+	VFMADD231PS  96(DX)(DI*1), Y9, Y2
+	VFMADD231PS  96(DX)(DI*2), Y9, Y4
+	VFMADD231PS  96(R9), Y9, Y6
+	VCVTPH2PS    (R10)(SI*1), X8
+	VBROADCASTSS X8, Y8
+	VPMOVSXBD    2(R10)(SI*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  (DX), Y9, Y1
+	VFMADD231PS  (DX)(DI*1), Y9, Y3
+	VFMADD231PS  (DX)(DI*2), Y9, Y5
+	VFMADD231PS  (R9), Y9, Y7
+	VPMOVSXBD    10(R10)(SI*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  32(DX), Y9, Y1
+	VFMADD231PS  32(DX)(DI*1), Y9, Y3
+	VFMADD231PS  32(DX)(DI*2), Y9, Y5
+	VFMADD231PS  32(R9), Y9, Y7
+	VPMOVSXBD    18(R10)(SI*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  64(DX), Y9, Y1
+	VFMADD231PS  64(DX)(DI*1), Y9, Y3
+	VFMADD231PS  64(DX)(DI*2), Y9, Y5
+	VFMADD231PS  64(R9), Y9, Y7
+	VPMOVSXBD    26(R10)(SI*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  96(DX), Y9, Y1
+	VFMADD231PS  96(DX)(DI*1), Y9, Y3
+	VFMADD231PS  96(DX)(DI*2), Y9, Y5
+	VFMADD231PS  96(R9), Y9, Y7
+	ADDQ         $0x00000022, R10
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	DECQ         R11
+	JNZ          loop137
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y1, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store138
+	VMOVSD       (R10), X1
+	VADDPS       X1, X0, X0
+
+store138:
+	VMOVSD       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store139
+	VMOVSD       (R10), X1
+	VADDPS       X1, X0, X0
+
+store139:
+	VMOVSD       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store140
+	VMOVSD       (R10), X1
+	VADDPS       X1, X0, X0
+
+store140:
+	VMOVSD       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y7, Y6, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSD       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store141
+	VMOVSD       (R10), X1
+	VADDPS       X1, X0, X0
+
+store141:
+	VMOVSD X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows136
+	VZEROUPPER
+	RET
+
+not135:
+	CMPQ DX, $0x05
+	JNE  not142
+
+rows143:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop144:
+	PREFETCHT0   4096(R10)
+	VCVTPH2PS    (R10), X5
+	VBROADCASTSS X5, Y5
+	VPMOVSXBD    2(R10), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VFMADD231PS  (DX), Y6, Y0
+	VFMADD231PS  (DX)(DI*1), Y6, Y1
+	VFMADD231PS  (DX)(DI*2), Y6, Y2
+	VFMADD231PS  (R9), Y6, Y3
+	VFMADD231PS  (R9)(DI*1), Y6, Y4
+	VPMOVSXBD    10(R10), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VFMADD231PS  32(DX), Y6, Y0
+	VFMADD231PS  32(DX)(DI*1), Y6, Y1
+	VFMADD231PS  32(DX)(DI*2), Y6, Y2
+	VFMADD231PS  32(R9), Y6, Y3
+	VFMADD231PS  32(R9)(DI*1), Y6, Y4
+	VPMOVSXBD    18(R10), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VFMADD231PS  64(DX), Y6, Y0
+	VFMADD231PS  64(DX)(DI*1), Y6, Y1
+	VFMADD231PS  64(DX)(DI*2), Y6, Y2
+	VFMADD231PS  64(R9), Y6, Y3
+	VFMADD231PS  64(R9)(DI*1), Y6, Y4
+	VPMOVSXBD    26(R10), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VFMADD231PS  96(DX), Y6, Y0
+	VFMADD231PS  96(DX)(DI*1), Y6, Y1
+	VFMADD231PS  96(DX)(DI*2), Y6, Y2
+	VFMADD231PS  96(R9), Y6, Y3
+	VFMADD231PS  96(R9)(DI*1), Y6, Y4
+	ADDQ         $0x00000022, R10
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	DECQ         R11
+	JNZ          loop144
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X5
+	VADDPS       X5, X0, X0
+	VMOVSS       (DX), X5
+	VADDPS       X5, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store145
+	VMOVSS       (R10), X5
+	VADDPS       X5, X0, X0
+
+store145:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y1, Y1, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store146
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store146:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store147
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store147:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store148
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store148:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store149
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store149:
+	VMOVSS X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows143
+	VZEROUPPER
+	RET
+
+not142:
+	CMPQ DX, $0x06
+	JNE  not150
+
+rows151:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop152:
+	PREFETCHT0   4096(R10)
+	VCVTPH2PS    (R10), X6
+	VBROADCASTSS X6, Y6
+	VPMOVSXBD    2(R10), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  (DX), Y7, Y0
+	VFMADD231PS  (DX)(DI*1), Y7, Y1
+	VFMADD231PS  (DX)(DI*2), Y7, Y2
+	VFMADD231PS  (R9), Y7, Y3
+	VFMADD231PS  (R9)(DI*1), Y7, Y4
+	VFMADD231PS  (R9)(DI*2), Y7, Y5
+	VPMOVSXBD    10(R10), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  32(DX), Y7, Y0
+	VFMADD231PS  32(DX)(DI*1), Y7, Y1
+	VFMADD231PS  32(DX)(DI*2), Y7, Y2
+	VFMADD231PS  32(R9), Y7, Y3
+	VFMADD231PS  32(R9)(DI*1), Y7, Y4
+	VFMADD231PS  32(R9)(DI*2), Y7, Y5
+	VPMOVSXBD    18(R10), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  64(DX), Y7, Y0
+	VFMADD231PS  64(DX)(DI*1), Y7, Y1
+	VFMADD231PS  64(DX)(DI*2), Y7, Y2
+	VFMADD231PS  64(R9), Y7, Y3
+	VFMADD231PS  64(R9)(DI*1), Y7, Y4
+	VFMADD231PS  64(R9)(DI*2), Y7, Y5
+	VPMOVSXBD    26(R10), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  96(DX), Y7, Y0
+	VFMADD231PS  96(DX)(DI*1), Y7, Y1
+	VFMADD231PS  96(DX)(DI*2), Y7, Y2
+	VFMADD231PS  96(R9), Y7, Y3
+	VFMADD231PS  96(R9)(DI*1), Y7, Y4
+	VFMADD231PS  96(R9)(DI*2), Y7, Y5
+	ADDQ         $0x00000022, R10
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	DECQ         R11
+	JNZ          loop152
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X6
+	VADDPS       X6, X0, X0
+	VMOVSS       (DX), X6
+	VADDPS       X6, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store153
+	VMOVSS       (R10), X6
+	VADDPS       X6, X0, X0
+
+store153:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y1, Y1, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store154
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store154:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store155
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store155:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store156
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store156:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store157
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store157:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store158
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store158:
+	VMOVSS X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows151
+	VZEROUPPER
+	RET
+
+not150:
+	CMPQ DX, $0x07
+	JNE  not159
+
+rows160:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop161:
+	PREFETCHT0   4096(R11)
+	VCVTPH2PS    (R11), X7
+	VBROADCASTSS X7, Y7
+	VPMOVSXBD    2(R11), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y7, Y8, Y8
+	VFMADD231PS  (DX), Y8, Y0
+	VFMADD231PS  (DX)(DI*1), Y8, Y1
+	VFMADD231PS  (DX)(DI*2), Y8, Y2
+	VFMADD231PS  (R9), Y8, Y3
+	VFMADD231PS  (R9)(DI*1), Y8, Y4
+	VFMADD231PS  (R9)(DI*2), Y8, Y5
+	VFMADD231PS  (R10), Y8, Y6
+	VPMOVSXBD    10(R11), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y7, Y8, Y8
+	VFMADD231PS  32(DX), Y8, Y0
+	VFMADD231PS  32(DX)(DI*1), Y8, Y1
+	VFMADD231PS  32(DX)(DI*2), Y8, Y2
+	VFMADD231PS  32(R9), Y8, Y3
+	VFMADD231PS  32(R9)(DI*1), Y8, Y4
+	VFMADD231PS  32(R9)(DI*2), Y8, Y5
+	VFMADD231PS  32(R10), Y8, Y6
+	VPMOVSXBD    18(R11), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y7, Y8, Y8
+	VFMADD231PS  64(DX), Y8, Y0
+	VFMADD231PS  64(DX)(DI*1), Y8, Y1
+	VFMADD231PS  64(DX)(DI*2), Y8, Y2
+	VFMADD231PS  64(R9), Y8, Y3
+	VFMADD231PS  64(R9)(DI*1), Y8, Y4
+	VFMADD231PS  64(R9)(DI*2), Y8, Y5
+	VFMADD231PS  64(R10), Y8, Y6
+	VPMOVSXBD    26(R11), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y7, Y8, Y8
+	VFMADD231PS  96(DX), Y8, Y0
+	VFMADD231PS  96(DX)(DI*1), Y8, Y1
+	VFMADD231PS  96(DX)(DI*2), Y8, Y2
+	VFMADD231PS  96(R9), Y8, Y3
+	VFMADD231PS  96(R9)(DI*1), Y8, Y4
+	VFMADD231PS  96(R9)(DI*2), Y8, Y5
+	VFMADD231PS  96(R10), Y8, Y6
+	ADDQ         $0x00000022, R11
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	ADDQ         $0x00000080, R10
+	DECQ         R12
+	JNZ          loop161
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X7
+	VADDPS       X7, X0, X0
+	VMOVSS       (DX), X7
+	VADDPS       X7, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store162
+	VMOVSS       (R10), X7
+	VADDPS       X7, X0, X0
+
+store162:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y1, Y1, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store163
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store163:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store164
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store164:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store165
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store165:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store166
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store166:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store167
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store167:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store168
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store168:
+	VMOVSS X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows160
+	VZEROUPPER
+	RET
+
+not159:
+	CMPQ DX, $0x08
+	JNE  not169
+
+rows170:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop171:
+	PREFETCHT0   4096(R11)
+	VCVTPH2PS    (R11), X8
+	VBROADCASTSS X8, Y8
+	VPMOVSXBD    2(R11), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  (DX), Y9, Y0
+	VFMADD231PS  (DX)(DI*1), Y9, Y1
+	VFMADD231PS  (DX)(DI*2), Y9, Y2
+	VFMADD231PS  (R9), Y9, Y3
+	VFMADD231PS  (R9)(DI*1), Y9, Y4
+	VFMADD231PS  (R9)(DI*2), Y9, Y5
+	VFMADD231PS  (R10), Y9, Y6
+	VFMADD231PS  (R10)(DI*1), Y9, Y7
+	VPMOVSXBD    10(R11), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  32(DX), Y9, Y0
+	VFMADD231PS  32(DX)(DI*1), Y9, Y1
+	VFMADD231PS  32(DX)(DI*2), Y9, Y2
+	VFMADD231PS  32(R9), Y9, Y3
+	VFMADD231PS  32(R9)(DI*1), Y9, Y4
+	VFMADD231PS  32(R9)(DI*2), Y9, Y5
+	VFMADD231PS  32(R10), Y9, Y6
+	VFMADD231PS  32(R10)(DI*1), Y9, Y7
+	VPMOVSXBD    18(R11), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  64(DX), Y9, Y0
+	VFMADD231PS  64(DX)(DI*1), Y9, Y1
+	VFMADD231PS  64(DX)(DI*2), Y9, Y2
+	VFMADD231PS  64(R9), Y9, Y3
+	VFMADD231PS  64(R9)(DI*1), Y9, Y4
+	VFMADD231PS  64(R9)(DI*2), Y9, Y5
+	VFMADD231PS  64(R10), Y9, Y6
+	VFMADD231PS  64(R10)(DI*1), Y9, Y7
+	VPMOVSXBD    26(R11), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
+	VFMADD231PS  96(DX), Y9, Y0
+	VFMADD231PS  96(DX)(DI*1), Y9, Y1
+	VFMADD231PS  96(DX)(DI*2), Y9, Y2
+	VFMADD231PS  96(R9), Y9, Y3
+	VFMADD231PS  96(R9)(DI*1), Y9, Y4
+	VFMADD231PS  96(R9)(DI*2), Y9, Y5
+	VFMADD231PS  96(R10), Y9, Y6
+	VFMADD231PS  96(R10)(DI*1), Y9, Y7
+	ADDQ         $0x00000022, R11
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	ADDQ         $0x00000080, R10
+	DECQ         R12
+	JNZ          loop171
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X8
+	VADDPS       X8, X0, X0
+	VMOVSS       (DX), X8
+	VADDPS       X8, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store172
+	VMOVSS       (R10), X8
+	VADDPS       X8, X0, X0
+
+store172:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y1, Y1, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store173
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store173:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store174
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store174:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store175
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store175:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store176
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store176:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store177
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store177:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store178
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store178:
+	VMOVSS       X0, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y7, Y7, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store179
+	VMOVSS       (R10), X1
+	VADDPS       X1, X0, X0
+
+store179:
+	VMOVSS X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows170
+	VZEROUPPER
+	RET
+
+not169:
 	VZEROUPPER
 	RET
 
@@ -487,7 +3391,7 @@ TEXT ·expandQ4_0AVX2(SB), NOSPLIT, $0-24
 	VMOVD        BX, X1
 	VPBROADCASTD X1, Y1
 
-loop12:
+loop180:
 	VCVTPH2PS    (CX), X2
 	VBROADCASTSS X2, Y2
 	VMULPS       Y1, Y2, Y3
@@ -512,7 +3416,7 @@ loop12:
 	ADDQ         $0x00000012, CX
 	ADDQ         $0x00000080, AX
 	DECQ         DX
-	JNZ          loop12
+	JNZ          loop180
 	VZEROUPPER
 	RET
 
@@ -537,7 +3441,7 @@ TEXT ·gemv4Q4_0AVX2(SB), NOSPLIT, $0-49
 	VXORPS       Y5, Y5, Y5
 	LEAQ         4096(DX), R8
 
-loop13:
+loop181:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	ADDQ         $0x00000048, R8
@@ -632,21 +3536,1226 @@ loop13:
 	ADDQ         $0x00000012, DX
 	ADDQ         $0x00000080, CX
 	DECQ         SI
-	JNZ          loop13
+	JNZ          loop181
 	MOVQ         bias+40(FP), CX
 	VHADDPS      Y3, Y2, Y0
 	VHADDPS      Y5, Y4, Y1
 	VHADDPS      Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
-	VADDPS       (CX), X0, X0
+	VMOVUPS      (CX), X1
+	VADDPS       X1, X0, X0
 	MOVB         add+48(FP), CL
 	TESTB        CL, CL
-	JZ           store14
-	VADDPS       (AX), X0, X0
+	JZ           store182
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
 
-store14:
+store182:
 	VMOVUPS X0, (AX)
+	VZEROUPPER
+	RET
+
+// func few4Q4_0AVX2(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·few4Q4_0AVX2(SB), NOSPLIT, $0-65
+	MOVQ         dst+0(FP), AX
+	MOVQ         ldd+8(FP), CX
+	MOVQ         rows+24(FP), DX
+	MOVQ         w+32(FP), BX
+	MOVQ         rowBytes+40(FP), SI
+	SHLQ         $0x02, CX
+	MOVQ         n+48(FP), DI
+	IMUL3Q       $0x00000080, DI, DI
+	LEAQ         (DI)(DI*2), R8
+	LEAQ         (SI)(SI*2), R9
+	MOVL         $0x0000000f, R10
+	VMOVD        R10, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0xc1000000, R10
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Y1
+	CMPQ         DX, $0x02
+	JNE          not183
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VXORPS       Y8, Y8, Y8
+	VXORPS       Y9, Y9, Y9
+	MOVQ         x+16(FP), DX
+	MOVQ         n+48(FP), R8
+
+loop185:
+	PREFETCHT0   4096(BX)
+	PREFETCHT0   4160(BX)
+	VCVTPH2PS    (BX), X10
+	VBROADCASTSS X10, Y10
+	VMULPS       Y1, Y10, Y11
+	VPMOVZXBD    2(BX), Y12
+	VPMOVZXBD    10(BX), Y13
+	VPAND        Y0, Y12, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  (DX), Y14, Y2
+	VFMADD231PS  (DX)(DI*1), Y14, Y6
+	VPAND        Y0, Y13, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  32(DX), Y14, Y2
+	VFMADD231PS  32(DX)(DI*1), Y14, Y6
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y11, Y10, Y12
+	VFMADD231PS  64(DX), Y12, Y2
+	VFMADD231PS  64(DX)(DI*1), Y12, Y6
+	VPSRLD       $0x04, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y11, Y10, Y13
+	VFMADD231PS  96(DX), Y13, Y2
+	VFMADD231PS  96(DX)(DI*1), Y13, Y6
+	VCVTPH2PS    (BX)(SI*1), X10
+	VBROADCASTSS X10, Y10
+	VMULPS       Y1, Y10, Y11
+	VPMOVZXBD    2(BX)(SI*1), Y12
+	VPMOVZXBD    10(BX)(SI*1), Y13
+	VPAND        Y0, Y12, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  (DX), Y14, Y3
+	VFMADD231PS  (DX)(DI*1), Y14, Y7
+	VPAND        Y0, Y13, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  32(DX), Y14, Y3
+	VFMADD231PS  32(DX)(DI*1), Y14, Y7
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y11, Y10, Y12
+	VFMADD231PS  64(DX), Y12, Y3
+	VFMADD231PS  64(DX)(DI*1), Y12, Y7
+	VPSRLD       $0x04, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y11, Y10, Y13
+	VFMADD231PS  96(DX), Y13, Y3
+	VFMADD231PS  96(DX)(DI*1), Y13, Y7
+	VCVTPH2PS    (BX)(SI*2), X10
+	VBROADCASTSS X10, Y10
+	VMULPS       Y1, Y10, Y11
+	VPMOVZXBD    2(BX)(SI*2), Y12
+	VPMOVZXBD    10(BX)(SI*2), Y13
+	VPAND        Y0, Y12, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  (DX), Y14, Y4
+	VFMADD231PS  (DX)(DI*1), Y14, Y8
+	VPAND        Y0, Y13, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  32(DX), Y14, Y4
+	VFMADD231PS  32(DX)(DI*1), Y14, Y8
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y11, Y10, Y12
+	VFMADD231PS  64(DX), Y12, Y4
+	VFMADD231PS  64(DX)(DI*1), Y12, Y8
+	VPSRLD       $0x04, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y11, Y10, Y13
+	VFMADD231PS  96(DX), Y13, Y4
+	VFMADD231PS  96(DX)(DI*1), Y13, Y8
+	VCVTPH2PS    (BX)(R9*1), X10
+	VBROADCASTSS X10, Y10
+	VMULPS       Y1, Y10, Y11
+	VPMOVZXBD    2(BX)(R9*1), Y12
+	VPMOVZXBD    10(BX)(R9*1), Y13
+	VPAND        Y0, Y12, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  (DX), Y14, Y5
+	VFMADD231PS  (DX)(DI*1), Y14, Y9
+	VPAND        Y0, Y13, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  32(DX), Y14, Y5
+	VFMADD231PS  32(DX)(DI*1), Y14, Y9
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y11, Y10, Y12
+	VFMADD231PS  64(DX), Y12, Y5
+	VFMADD231PS  64(DX)(DI*1), Y12, Y9
+	VPSRLD       $0x04, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y11, Y10, Y13
+	VFMADD231PS  96(DX), Y13, Y5
+	VFMADD231PS  96(DX)(DI*1), Y13, Y9
+	ADDQ         $0x00000012, BX
+	ADDQ         $0x00000080, DX
+	DECQ         R8
+	JNZ          loop185
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), BX
+	ADDQ         AX, DX
+	SUBQ         BX, DX
+	VHADDPS      Y3, Y2, Y0
+	VHADDPS      Y5, Y4, Y1
+	VHADDPS      Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVUPS      (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), BL
+	TESTB        BL, BL
+	JZ           store186
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
+
+store186:
+	VMOVUPS      X0, (AX)
+	ADDQ         CX, AX
+	VHADDPS      Y7, Y6, Y0
+	VHADDPS      Y9, Y8, Y1
+	VHADDPS      Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVUPS      (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store187
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
+
+store187:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not183:
+	CMPQ DX, $0x03
+	JNE  not188
+
+rows189:
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R9
+	MOVQ   BX, R8
+
+loop190:
+	PREFETCHT0   4096(R8)
+	VCVTPH2PS    (R8), X8
+	VBROADCASTSS X8, Y8
+	VMULPS       Y1, Y8, Y9
+	VPMOVZXBD    2(R8), Y10
+	VPMOVZXBD    10(R8), Y11
+	VPAND        Y0, Y10, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y8, Y12
+	VFMADD231PS  (DX), Y12, Y2
+	VFMADD231PS  (DX)(DI*1), Y12, Y4
+	VFMADD231PS  (DX)(DI*2), Y12, Y6
+	VPAND        Y0, Y11, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y8, Y12
+	VFMADD231PS  32(DX), Y12, Y2
+	VFMADD231PS  32(DX)(DI*1), Y12, Y4
+	VFMADD231PS  32(DX)(DI*2), Y12, Y6
+	VPSRLD       $0x04, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD213PS  Y9, Y8, Y10
+	VFMADD231PS  64(DX), Y10, Y2
+	VFMADD231PS  64(DX)(DI*1), Y10, Y4
+	VFMADD231PS  64(DX)(DI*2), Y10, Y6
+	VPSRLD       $0x04, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y9, Y8, Y11
+	VFMADD231PS  96(DX), Y11, Y2
+	VFMADD231PS  96(DX)(DI*1), Y11, Y4
+	VFMADD231PS  96(DX)(DI*2), Y11, Y6
+	VCVTPH2PS    (R8)(SI*1), X8
+	VBROADCASTSS X8, Y8
+	VMULPS       Y1, Y8, Y9
+	VPMOVZXBD    2(R8)(SI*1), Y10
+	VPMOVZXBD    10(R8)(SI*1), Y11
+	VPAND        Y0, Y10, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y8, Y12
+	VFMADD231PS  (DX), Y12, Y3
+	VFMADD231PS  (DX)(DI*1), Y12, Y5
+	VFMADD231PS  (DX)(DI*2), Y12, Y7
+	VPAND        Y0, Y11, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y8, Y12
+	VFMADD231PS  32(DX), Y12, Y3
+	VFMADD231PS  32(DX)(DI*1), Y12, Y5
+	VFMADD231PS  32(DX)(DI*2), Y12, Y7
+	VPSRLD       $0x04, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD213PS  Y9, Y8, Y10
+	VFMADD231PS  64(DX), Y10, Y3
+	VFMADD231PS  64(DX)(DI*1), Y10, Y5
+	VFMADD231PS  64(DX)(DI*2), Y10, Y7
+	VPSRLD       $0x04, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y9, Y8, Y11
+	VFMADD231PS  96(DX), Y11, Y3
+	VFMADD231PS  96(DX)(DI*1), Y11, Y5
+	VFMADD231PS  96(DX)(DI*2), Y11, Y7
+	ADDQ         $0x00000012, R8
+	ADDQ         $0x00000080, DX
+	DECQ         R9
+	JNZ          loop190
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R8
+	ADDQ         AX, DX
+	SUBQ         R8, DX
+	MOVQ         AX, R9
+	VHADDPS      Y3, Y2, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSD       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R10
+	TESTB        R10, R10
+	JZ           store191
+	VMOVSD       (R9), X3
+	VADDPS       X3, X2, X2
+
+store191:
+	VMOVSD       X2, (R9)
+	ADDQ         CX, R9
+	VHADDPS      Y5, Y4, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSD       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R10
+	TESTB        R10, R10
+	JZ           store192
+	VMOVSD       (R9), X3
+	VADDPS       X3, X2, X2
+
+store192:
+	VMOVSD       X2, (R9)
+	ADDQ         CX, R9
+	VHADDPS      Y7, Y6, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSD       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store193
+	VMOVSD       (R9), X3
+	VADDPS       X3, X2, X2
+
+store193:
+	VMOVSD X2, (R9)
+	ADDQ   CX, R9
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R9
+	SUBQ   R8, R9
+	CMPQ   R9, $0x10
+	JLT    rows189
+	VZEROUPPER
+	RET
+
+not188:
+	CMPQ DX, $0x04
+	JNE  not194
+
+rows195:
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop196:
+	PREFETCHT0   4096(R10)
+	VCVTPH2PS    (R10), X10
+	VBROADCASTSS X10, Y10
+	VMULPS       Y1, Y10, Y11
+	VPMOVZXBD    2(R10), Y12
+	VPMOVZXBD    10(R10), Y13
+	VPAND        Y0, Y12, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  (DX), Y14, Y2
+	VFMADD231PS  (DX)(DI*1), Y14, Y4
+	VFMADD231PS  (DX)(DI*2), Y14, Y6
+	VFMADD231PS  (R9), Y14, Y8
+	VPAND        Y0, Y13, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  32(DX), Y14, Y2
+	VFMADD231PS  32(DX)(DI*1), Y14, Y4
+	VFMADD231PS  32(DX)(DI*2), Y14, Y6
+	VFMADD231PS  32(R9), Y14, Y8
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y11, Y10, Y12
+	VFMADD231PS  64(DX), Y12, Y2
+	VFMADD231PS  64(DX)(DI*1), Y12, Y4
+	VFMADD231PS  64(DX)(DI*2), Y12, Y6
+	VFMADD231PS  64(R9), Y12, Y8
+	VPSRLD       $0x04, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y11, Y10, Y13
+	VFMADD231PS  96(DX), Y13, Y2
+	VFMADD231PS  96(DX)(DI*1), Y13, Y4
+	VFMADD231PS  96(DX)(DI*2), Y13, Y6
+	VFMADD231PS  96(R9), Y13, Y8
+	VCVTPH2PS    (R10)(SI*1), X10
+	VBROADCASTSS X10, Y10
+	VMULPS       Y1, Y10, Y11
+	VPMOVZXBD    2(R10)(SI*1), Y12
+	VPMOVZXBD    10(R10)(SI*1), Y13
+	VPAND        Y0, Y12, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  (DX), Y14, Y3
+	VFMADD231PS  (DX)(DI*1), Y14, Y5
+	VFMADD231PS  (DX)(DI*2), Y14, Y7
+	VFMADD231PS  (R9), Y14, Y9
+	VPAND        Y0, Y13, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  32(DX), Y14, Y3
+	VFMADD231PS  32(DX)(DI*1), Y14, Y5
+	VFMADD231PS  32(DX)(DI*2), Y14, Y7
+	VFMADD231PS  32(R9), Y14, Y9
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y11, Y10, Y12
+	VFMADD231PS  64(DX), Y12, Y3
+	VFMADD231PS  64(DX)(DI*1), Y12, Y5
+	VFMADD231PS  64(DX)(DI*2), Y12, Y7
+	VFMADD231PS  64(R9), Y12, Y9
+	VPSRLD       $0x04, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y11, Y10, Y13
+	VFMADD231PS  96(DX), Y13, Y3
+	VFMADD231PS  96(DX)(DI*1), Y13, Y5
+	VFMADD231PS  96(DX)(DI*2), Y13, Y7
+	VFMADD231PS  96(R9), Y13, Y9
+	ADDQ         $0x00000012, R10
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	DECQ         R11
+	JNZ          loop196
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y3, Y2, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSD       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store197
+	VMOVSD       (R10), X3
+	VADDPS       X3, X2, X2
+
+store197:
+	VMOVSD       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y4, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSD       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store198
+	VMOVSD       (R10), X3
+	VADDPS       X3, X2, X2
+
+store198:
+	VMOVSD       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y7, Y6, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSD       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store199
+	VMOVSD       (R10), X3
+	VADDPS       X3, X2, X2
+
+store199:
+	VMOVSD       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y9, Y8, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSD       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store200
+	VMOVSD       (R10), X3
+	VADDPS       X3, X2, X2
+
+store200:
+	VMOVSD X2, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows195
+	VZEROUPPER
+	RET
+
+not194:
+	CMPQ DX, $0x05
+	JNE  not201
+
+rows202:
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop203:
+	PREFETCHT0   4096(R10)
+	VCVTPH2PS    (R10), X7
+	VBROADCASTSS X7, Y7
+	VMULPS       Y1, Y7, Y8
+	VPMOVZXBD    2(R10), Y9
+	VPMOVZXBD    10(R10), Y10
+	VPAND        Y0, Y9, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y8, Y7, Y11
+	VFMADD231PS  (DX), Y11, Y2
+	VFMADD231PS  (DX)(DI*1), Y11, Y3
+	VFMADD231PS  (DX)(DI*2), Y11, Y4
+	VFMADD231PS  (R9), Y11, Y5
+	VFMADD231PS  (R9)(DI*1), Y11, Y6
+	VPAND        Y0, Y10, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y8, Y7, Y11
+	VFMADD231PS  32(DX), Y11, Y2
+	VFMADD231PS  32(DX)(DI*1), Y11, Y3
+	VFMADD231PS  32(DX)(DI*2), Y11, Y4
+	VFMADD231PS  32(R9), Y11, Y5
+	VFMADD231PS  32(R9)(DI*1), Y11, Y6
+	VPSRLD       $0x04, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD213PS  Y8, Y7, Y9
+	VFMADD231PS  64(DX), Y9, Y2
+	VFMADD231PS  64(DX)(DI*1), Y9, Y3
+	VFMADD231PS  64(DX)(DI*2), Y9, Y4
+	VFMADD231PS  64(R9), Y9, Y5
+	VFMADD231PS  64(R9)(DI*1), Y9, Y6
+	VPSRLD       $0x04, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD213PS  Y8, Y7, Y10
+	VFMADD231PS  96(DX), Y10, Y2
+	VFMADD231PS  96(DX)(DI*1), Y10, Y3
+	VFMADD231PS  96(DX)(DI*2), Y10, Y4
+	VFMADD231PS  96(R9), Y10, Y5
+	VFMADD231PS  96(R9)(DI*1), Y10, Y6
+	ADDQ         $0x00000012, R10
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	DECQ         R11
+	JNZ          loop203
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y2, Y2, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X7
+	VADDPS       X7, X2, X2
+	VMOVSS       (DX), X7
+	VADDPS       X7, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store204
+	VMOVSS       (R10), X7
+	VADDPS       X7, X2, X2
+
+store204:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store205
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store205:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store206
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store206:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store207
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store207:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store208
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store208:
+	VMOVSS X2, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows202
+	VZEROUPPER
+	RET
+
+not201:
+	CMPQ DX, $0x06
+	JNE  not209
+
+rows210:
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop211:
+	PREFETCHT0   4096(R10)
+	VCVTPH2PS    (R10), X8
+	VBROADCASTSS X8, Y8
+	VMULPS       Y1, Y8, Y9
+	VPMOVZXBD    2(R10), Y10
+	VPMOVZXBD    10(R10), Y11
+	VPAND        Y0, Y10, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y8, Y12
+	VFMADD231PS  (DX), Y12, Y2
+	VFMADD231PS  (DX)(DI*1), Y12, Y3
+	VFMADD231PS  (DX)(DI*2), Y12, Y4
+	VFMADD231PS  (R9), Y12, Y5
+	VFMADD231PS  (R9)(DI*1), Y12, Y6
+	VFMADD231PS  (R9)(DI*2), Y12, Y7
+	VPAND        Y0, Y11, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y8, Y12
+	VFMADD231PS  32(DX), Y12, Y2
+	VFMADD231PS  32(DX)(DI*1), Y12, Y3
+	VFMADD231PS  32(DX)(DI*2), Y12, Y4
+	VFMADD231PS  32(R9), Y12, Y5
+	VFMADD231PS  32(R9)(DI*1), Y12, Y6
+	VFMADD231PS  32(R9)(DI*2), Y12, Y7
+	VPSRLD       $0x04, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD213PS  Y9, Y8, Y10
+	VFMADD231PS  64(DX), Y10, Y2
+	VFMADD231PS  64(DX)(DI*1), Y10, Y3
+	VFMADD231PS  64(DX)(DI*2), Y10, Y4
+	VFMADD231PS  64(R9), Y10, Y5
+	VFMADD231PS  64(R9)(DI*1), Y10, Y6
+	VFMADD231PS  64(R9)(DI*2), Y10, Y7
+	VPSRLD       $0x04, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y9, Y8, Y11
+	VFMADD231PS  96(DX), Y11, Y2
+	VFMADD231PS  96(DX)(DI*1), Y11, Y3
+	VFMADD231PS  96(DX)(DI*2), Y11, Y4
+	VFMADD231PS  96(R9), Y11, Y5
+	VFMADD231PS  96(R9)(DI*1), Y11, Y6
+	VFMADD231PS  96(R9)(DI*2), Y11, Y7
+	ADDQ         $0x00000012, R10
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	DECQ         R11
+	JNZ          loop211
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y2, Y2, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X8
+	VADDPS       X8, X2, X2
+	VMOVSS       (DX), X8
+	VADDPS       X8, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store212
+	VMOVSS       (R10), X8
+	VADDPS       X8, X2, X2
+
+store212:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store213
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store213:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store214
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store214:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store215
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store215:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store216
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store216:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y7, Y7, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store217
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store217:
+	VMOVSS X2, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows210
+	VZEROUPPER
+	RET
+
+not209:
+	CMPQ DX, $0x07
+	JNE  not218
+
+rows219:
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop220:
+	PREFETCHT0   4096(R11)
+	VCVTPH2PS    (R11), X9
+	VBROADCASTSS X9, Y9
+	VMULPS       Y1, Y9, Y10
+	VPMOVZXBD    2(R11), Y11
+	VPMOVZXBD    10(R11), Y12
+	VPAND        Y0, Y11, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y10, Y9, Y13
+	VFMADD231PS  (DX), Y13, Y2
+	VFMADD231PS  (DX)(DI*1), Y13, Y3
+	VFMADD231PS  (DX)(DI*2), Y13, Y4
+	VFMADD231PS  (R9), Y13, Y5
+	VFMADD231PS  (R9)(DI*1), Y13, Y6
+	VFMADD231PS  (R9)(DI*2), Y13, Y7
+	VFMADD231PS  (R10), Y13, Y8
+	VPAND        Y0, Y12, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y10, Y9, Y13
+	VFMADD231PS  32(DX), Y13, Y2
+	VFMADD231PS  32(DX)(DI*1), Y13, Y3
+	VFMADD231PS  32(DX)(DI*2), Y13, Y4
+	VFMADD231PS  32(R9), Y13, Y5
+	VFMADD231PS  32(R9)(DI*1), Y13, Y6
+	VFMADD231PS  32(R9)(DI*2), Y13, Y7
+	VFMADD231PS  32(R10), Y13, Y8
+	VPSRLD       $0x04, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y10, Y9, Y11
+	VFMADD231PS  64(DX), Y11, Y2
+	VFMADD231PS  64(DX)(DI*1), Y11, Y3
+	VFMADD231PS  64(DX)(DI*2), Y11, Y4
+	VFMADD231PS  64(R9), Y11, Y5
+	VFMADD231PS  64(R9)(DI*1), Y11, Y6
+	VFMADD231PS  64(R9)(DI*2), Y11, Y7
+	VFMADD231PS  64(R10), Y11, Y8
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y10, Y9, Y12
+	VFMADD231PS  96(DX), Y12, Y2
+	VFMADD231PS  96(DX)(DI*1), Y12, Y3
+	VFMADD231PS  96(DX)(DI*2), Y12, Y4
+	VFMADD231PS  96(R9), Y12, Y5
+	VFMADD231PS  96(R9)(DI*1), Y12, Y6
+	VFMADD231PS  96(R9)(DI*2), Y12, Y7
+	VFMADD231PS  96(R10), Y12, Y8
+	ADDQ         $0x00000012, R11
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	ADDQ         $0x00000080, R10
+	DECQ         R12
+	JNZ          loop220
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y2, Y2, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X9
+	VADDPS       X9, X2, X2
+	VMOVSS       (DX), X9
+	VADDPS       X9, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store221
+	VMOVSS       (R10), X9
+	VADDPS       X9, X2, X2
+
+store221:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store222
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store222:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store223
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store223:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store224
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store224:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store225
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store225:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y7, Y7, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store226
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store226:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y8, Y8, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store227
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store227:
+	VMOVSS X2, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows219
+	VZEROUPPER
+	RET
+
+not218:
+	CMPQ DX, $0x08
+	JNE  not228
+
+rows229:
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop230:
+	PREFETCHT0   4096(R11)
+	VCVTPH2PS    (R11), X10
+	VBROADCASTSS X10, Y10
+	VMULPS       Y1, Y10, Y11
+	VPMOVZXBD    2(R11), Y12
+	VPMOVZXBD    10(R11), Y13
+	VPAND        Y0, Y12, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  (DX), Y14, Y2
+	VFMADD231PS  (DX)(DI*1), Y14, Y3
+	VFMADD231PS  (DX)(DI*2), Y14, Y4
+	VFMADD231PS  (R9), Y14, Y5
+	VFMADD231PS  (R9)(DI*1), Y14, Y6
+	VFMADD231PS  (R9)(DI*2), Y14, Y7
+	VFMADD231PS  (R10), Y14, Y8
+	VFMADD231PS  (R10)(DI*1), Y14, Y9
+	VPAND        Y0, Y13, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD213PS  Y11, Y10, Y14
+	VFMADD231PS  32(DX), Y14, Y2
+	VFMADD231PS  32(DX)(DI*1), Y14, Y3
+	VFMADD231PS  32(DX)(DI*2), Y14, Y4
+	VFMADD231PS  32(R9), Y14, Y5
+	VFMADD231PS  32(R9)(DI*1), Y14, Y6
+	VFMADD231PS  32(R9)(DI*2), Y14, Y7
+	VFMADD231PS  32(R10), Y14, Y8
+	VFMADD231PS  32(R10)(DI*1), Y14, Y9
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y11, Y10, Y12
+	VFMADD231PS  64(DX), Y12, Y2
+	VFMADD231PS  64(DX)(DI*1), Y12, Y3
+	VFMADD231PS  64(DX)(DI*2), Y12, Y4
+	VFMADD231PS  64(R9), Y12, Y5
+	VFMADD231PS  64(R9)(DI*1), Y12, Y6
+	VFMADD231PS  64(R9)(DI*2), Y12, Y7
+	VFMADD231PS  64(R10), Y12, Y8
+	VFMADD231PS  64(R10)(DI*1), Y12, Y9
+	VPSRLD       $0x04, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y11, Y10, Y13
+	VFMADD231PS  96(DX), Y13, Y2
+	VFMADD231PS  96(DX)(DI*1), Y13, Y3
+	VFMADD231PS  96(DX)(DI*2), Y13, Y4
+	VFMADD231PS  96(R9), Y13, Y5
+	VFMADD231PS  96(R9)(DI*1), Y13, Y6
+	VFMADD231PS  96(R9)(DI*2), Y13, Y7
+	VFMADD231PS  96(R10), Y13, Y8
+	VFMADD231PS  96(R10)(DI*1), Y13, Y9
+	ADDQ         $0x00000012, R11
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	ADDQ         $0x00000080, R10
+	DECQ         R12
+	JNZ          loop230
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y2, Y2, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X10
+	VADDPS       X10, X2, X2
+	VMOVSS       (DX), X10
+	VADDPS       X10, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store231
+	VMOVSS       (R10), X10
+	VADDPS       X10, X2, X2
+
+store231:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store232
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store232:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store233
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store233:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store234
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store234:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store235
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store235:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y7, Y7, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store236
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store236:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y8, Y8, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store237
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store237:
+	VMOVSS       X2, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y9, Y9, Y2
+	VHADDPS      Y2, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       (DX), X3
+	VADDPS       X3, X2, X2
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store238
+	VMOVSS       (R10), X3
+	VADDPS       X3, X2, X2
+
+store238:
+	VMOVSS X2, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows229
+	VZEROUPPER
+	RET
+
+not228:
 	VZEROUPPER
 	RET
 
@@ -660,7 +4769,7 @@ TEXT ·expandQ4_1AVX2(SB), NOSPLIT, $0-24
 	VMOVD        BX, X0
 	VPBROADCASTD X0, Y0
 
-loop15:
+loop239:
 	VCVTPH2PS    (CX), X1
 	VBROADCASTSS X1, Y2
 	VMOVSHDUP    X1, X1
@@ -686,7 +4795,7 @@ loop15:
 	ADDQ         $0x00000014, CX
 	ADDQ         $0x00000080, AX
 	DECQ         DX
-	JNZ          loop15
+	JNZ          loop239
 	VZEROUPPER
 	RET
 
@@ -708,7 +4817,7 @@ TEXT ·gemv4Q4_1AVX2(SB), NOSPLIT, $0-49
 	VXORPS       Y4, Y4, Y4
 	LEAQ         4096(DX), R8
 
-loop16:
+loop240:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	ADDQ         $0x00000050, R8
@@ -807,21 +4916,2297 @@ loop16:
 	ADDQ         $0x00000014, DX
 	ADDQ         $0x00000080, CX
 	DECQ         SI
-	JNZ          loop16
+	JNZ          loop240
 	MOVQ         bias+40(FP), CX
 	VHADDPS      Y2, Y1, Y0
 	VHADDPS      Y4, Y3, Y1
 	VHADDPS      Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
-	VADDPS       (CX), X0, X0
+	VMOVUPS      (CX), X1
+	VADDPS       X1, X0, X0
 	MOVB         add+48(FP), CL
 	TESTB        CL, CL
-	JZ           store17
-	VADDPS       (AX), X0, X0
+	JZ           store241
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
 
-store17:
+store241:
 	VMOVUPS X0, (AX)
+	VZEROUPPER
+	RET
+
+// func few4Q4_1AVX2(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·few4Q4_1AVX2(SB), NOSPLIT, $0-65
+	MOVQ         dst+0(FP), AX
+	MOVQ         ldd+8(FP), CX
+	MOVQ         rows+24(FP), DX
+	MOVQ         w+32(FP), BX
+	MOVQ         rowBytes+40(FP), SI
+	SHLQ         $0x02, CX
+	MOVQ         n+48(FP), DI
+	IMUL3Q       $0x00000080, DI, DI
+	LEAQ         (DI)(DI*2), R8
+	LEAQ         (SI)(SI*2), R9
+	MOVL         $0x0000000f, R10
+	VMOVD        R10, X0
+	VPBROADCASTD X0, Y0
+	CMPQ         DX, $0x02
+	JNE          not242
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VXORPS       Y8, Y8, Y8
+	MOVQ         x+16(FP), DX
+	MOVQ         n+48(FP), R8
+
+loop244:
+	PREFETCHT0   4096(BX)
+	PREFETCHT0   4160(BX)
+	VCVTPH2PS    (BX), X9
+	VBROADCASTSS X9, Y10
+	VMOVSHDUP    X9, X9
+	VBROADCASTSS X9, Y9
+	VPMOVZXBD    4(BX), Y11
+	VPMOVZXBD    12(BX), Y12
+	VPAND        Y0, Y11, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  (DX), Y13, Y1
+	VFMADD231PS  (DX)(DI*1), Y13, Y5
+	VPAND        Y0, Y12, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  32(DX), Y13, Y1
+	VFMADD231PS  32(DX)(DI*1), Y13, Y5
+	VPSRLD       $0x04, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y9, Y10, Y11
+	VFMADD231PS  64(DX), Y11, Y1
+	VFMADD231PS  64(DX)(DI*1), Y11, Y5
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y10, Y12
+	VFMADD231PS  96(DX), Y12, Y1
+	VFMADD231PS  96(DX)(DI*1), Y12, Y5
+	VCVTPH2PS    (BX)(SI*1), X9
+	VBROADCASTSS X9, Y10
+	VMOVSHDUP    X9, X9
+	VBROADCASTSS X9, Y9
+	VPMOVZXBD    4(BX)(SI*1), Y11
+	VPMOVZXBD    12(BX)(SI*1), Y12
+	VPAND        Y0, Y11, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  (DX), Y13, Y2
+	VFMADD231PS  (DX)(DI*1), Y13, Y6
+	VPAND        Y0, Y12, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  32(DX), Y13, Y2
+	VFMADD231PS  32(DX)(DI*1), Y13, Y6
+	VPSRLD       $0x04, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y9, Y10, Y11
+	VFMADD231PS  64(DX), Y11, Y2
+	VFMADD231PS  64(DX)(DI*1), Y11, Y6
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y10, Y12
+	VFMADD231PS  96(DX), Y12, Y2
+	VFMADD231PS  96(DX)(DI*1), Y12, Y6
+	VCVTPH2PS    (BX)(SI*2), X9
+	VBROADCASTSS X9, Y10
+	VMOVSHDUP    X9, X9
+	VBROADCASTSS X9, Y9
+	VPMOVZXBD    4(BX)(SI*2), Y11
+	VPMOVZXBD    12(BX)(SI*2), Y12
+	VPAND        Y0, Y11, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  (DX), Y13, Y3
+	VFMADD231PS  (DX)(DI*1), Y13, Y7
+	VPAND        Y0, Y12, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  32(DX), Y13, Y3
+	VFMADD231PS  32(DX)(DI*1), Y13, Y7
+	VPSRLD       $0x04, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y9, Y10, Y11
+	VFMADD231PS  64(DX), Y11, Y3
+	VFMADD231PS  64(DX)(DI*1), Y11, Y7
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y10, Y12
+	VFMADD231PS  96(DX), Y12, Y3
+	VFMADD231PS  96(DX)(DI*1), Y12, Y7
+	VCVTPH2PS    (BX)(R9*1), X9
+	VBROADCASTSS X9, Y10
+	VMOVSHDUP    X9, X9
+	VBROADCASTSS X9, Y9
+	VPMOVZXBD    4(BX)(R9*1), Y11
+	VPMOVZXBD    12(BX)(R9*1), Y12
+	VPAND        Y0, Y11, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  (DX), Y13, Y4
+	VFMADD231PS  (DX)(DI*1), Y13, Y8
+	VPAND        Y0, Y12, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  32(DX), Y13, Y4
+	VFMADD231PS  32(DX)(DI*1), Y13, Y8
+	VPSRLD       $0x04, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y9, Y10, Y11
+	VFMADD231PS  64(DX), Y11, Y4
+	VFMADD231PS  64(DX)(DI*1), Y11, Y8
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y10, Y12
+	VFMADD231PS  96(DX), Y12, Y4
+	VFMADD231PS  96(DX)(DI*1), Y12, Y8
+	ADDQ         $0x00000014, BX
+	ADDQ         $0x00000080, DX
+	DECQ         R8
+	JNZ          loop244
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), BX
+	ADDQ         AX, DX
+	SUBQ         BX, DX
+	VHADDPS      Y2, Y1, Y0
+	VHADDPS      Y4, Y3, Y1
+	VHADDPS      Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVUPS      (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), BL
+	TESTB        BL, BL
+	JZ           store245
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
+
+store245:
+	VMOVUPS      X0, (AX)
+	ADDQ         CX, AX
+	VHADDPS      Y6, Y5, Y0
+	VHADDPS      Y8, Y7, Y1
+	VHADDPS      Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVUPS      (DX), X1
+	VADDPS       X1, X0, X0
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store246
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
+
+store246:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not242:
+	CMPQ DX, $0x03
+	JNE  not247
+
+rows248:
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R9
+	MOVQ   BX, R8
+
+loop249:
+	PREFETCHT0   4096(R8)
+	VCVTPH2PS    (R8), X7
+	VBROADCASTSS X7, Y8
+	VMOVSHDUP    X7, X7
+	VBROADCASTSS X7, Y7
+	VPMOVZXBD    4(R8), Y9
+	VPMOVZXBD    12(R8), Y10
+	VPAND        Y0, Y9, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y7, Y8, Y11
+	VFMADD231PS  (DX), Y11, Y1
+	VFMADD231PS  (DX)(DI*1), Y11, Y3
+	VFMADD231PS  (DX)(DI*2), Y11, Y5
+	VPAND        Y0, Y10, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y7, Y8, Y11
+	VFMADD231PS  32(DX), Y11, Y1
+	VFMADD231PS  32(DX)(DI*1), Y11, Y3
+	VFMADD231PS  32(DX)(DI*2), Y11, Y5
+	VPSRLD       $0x04, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD213PS  Y7, Y8, Y9
+	VFMADD231PS  64(DX), Y9, Y1
+	VFMADD231PS  64(DX)(DI*1), Y9, Y3
+	VFMADD231PS  64(DX)(DI*2), Y9, Y5
+	VPSRLD       $0x04, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD213PS  Y7, Y8, Y10
+	VFMADD231PS  96(DX), Y10, Y1
+	VFMADD231PS  96(DX)(DI*1), Y10, Y3
+	VFMADD231PS  96(DX)(DI*2), Y10, Y5
+	VCVTPH2PS    (R8)(SI*1), X7
+	VBROADCASTSS X7, Y8
+	VMOVSHDUP    X7, X7
+	VBROADCASTSS X7, Y7
+	VPMOVZXBD    4(R8)(SI*1), Y9
+	VPMOVZXBD    12(R8)(SI*1), Y10
+	VPAND        Y0, Y9, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y7, Y8, Y11
+	VFMADD231PS  (DX), Y11, Y2
+	VFMADD231PS  (DX)(DI*1), Y11, Y4
+	VFMADD231PS  (DX)(DI*2), Y11, Y6
+	VPAND        Y0, Y10, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y7, Y8, Y11
+	VFMADD231PS  32(DX), Y11, Y2
+	VFMADD231PS  32(DX)(DI*1), Y11, Y4
+	VFMADD231PS  32(DX)(DI*2), Y11, Y6
+	VPSRLD       $0x04, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD213PS  Y7, Y8, Y9
+	VFMADD231PS  64(DX), Y9, Y2
+	VFMADD231PS  64(DX)(DI*1), Y9, Y4
+	VFMADD231PS  64(DX)(DI*2), Y9, Y6
+	VPSRLD       $0x04, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD213PS  Y7, Y8, Y10
+	VFMADD231PS  96(DX), Y10, Y2
+	VFMADD231PS  96(DX)(DI*1), Y10, Y4
+	VFMADD231PS  96(DX)(DI*2), Y10, Y6
+	ADDQ         $0x00000014, R8
+	ADDQ         $0x00000080, DX
+	DECQ         R9
+	JNZ          loop249
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R8
+	ADDQ         AX, DX
+	SUBQ         R8, DX
+	MOVQ         AX, R9
+	VHADDPS      Y2, Y1, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSD       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R10
+	TESTB        R10, R10
+	JZ           store250
+	VMOVSD       (R9), X2
+	VADDPS       X2, X1, X1
+
+store250:
+	VMOVSD       X1, (R9)
+	ADDQ         CX, R9
+	VHADDPS      Y4, Y3, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSD       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R10
+	TESTB        R10, R10
+	JZ           store251
+	VMOVSD       (R9), X2
+	VADDPS       X2, X1, X1
+
+store251:
+	VMOVSD       X1, (R9)
+	ADDQ         CX, R9
+	VHADDPS      Y6, Y5, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSD       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store252
+	VMOVSD       (R9), X2
+	VADDPS       X2, X1, X1
+
+store252:
+	VMOVSD X1, (R9)
+	ADDQ   CX, R9
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R9
+	SUBQ   R8, R9
+	CMPQ   R9, $0x10
+	JLT    rows248
+	VZEROUPPER
+	RET
+
+not247:
+	CMPQ DX, $0x04
+	JNE  not253
+
+rows254:
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop255:
+	PREFETCHT0   4096(R10)
+	VCVTPH2PS    (R10), X9
+	VBROADCASTSS X9, Y10
+	VMOVSHDUP    X9, X9
+	VBROADCASTSS X9, Y9
+	VPMOVZXBD    4(R10), Y11
+	VPMOVZXBD    12(R10), Y12
+	VPAND        Y0, Y11, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  (DX), Y13, Y1
+	VFMADD231PS  (DX)(DI*1), Y13, Y3
+	VFMADD231PS  (DX)(DI*2), Y13, Y5
+	VFMADD231PS  (R9), Y13, Y7
+	VPAND        Y0, Y12, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  32(DX), Y13, Y1
+	VFMADD231PS  32(DX)(DI*1), Y13, Y3
+	VFMADD231PS  32(DX)(DI*2), Y13, Y5
+	VFMADD231PS  32(R9), Y13, Y7
+	VPSRLD       $0x04, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y9, Y10, Y11
+	VFMADD231PS  64(DX), Y11, Y1
+	VFMADD231PS  64(DX)(DI*1), Y11, Y3
+	VFMADD231PS  64(DX)(DI*2), Y11, Y5
+	VFMADD231PS  64(R9), Y11, Y7
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y10, Y12
+	VFMADD231PS  96(DX), Y12, Y1
+	VFMADD231PS  96(DX)(DI*1), Y12, Y3
+	VFMADD231PS  96(DX)(DI*2), Y12, Y5
+	VFMADD231PS  96(R9), Y12, Y7
+	VCVTPH2PS    (R10)(SI*1), X9
+	VBROADCASTSS X9, Y10
+	VMOVSHDUP    X9, X9
+	VBROADCASTSS X9, Y9
+	VPMOVZXBD    4(R10)(SI*1), Y11
+	VPMOVZXBD    12(R10)(SI*1), Y12
+	VPAND        Y0, Y11, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  (DX), Y13, Y2
+	VFMADD231PS  (DX)(DI*1), Y13, Y4
+	VFMADD231PS  (DX)(DI*2), Y13, Y6
+	VFMADD231PS  (R9), Y13, Y8
+	VPAND        Y0, Y12, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  32(DX), Y13, Y2
+	VFMADD231PS  32(DX)(DI*1), Y13, Y4
+	VFMADD231PS  32(DX)(DI*2), Y13, Y6
+	VFMADD231PS  32(R9), Y13, Y8
+	VPSRLD       $0x04, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y9, Y10, Y11
+	VFMADD231PS  64(DX), Y11, Y2
+	VFMADD231PS  64(DX)(DI*1), Y11, Y4
+	VFMADD231PS  64(DX)(DI*2), Y11, Y6
+	VFMADD231PS  64(R9), Y11, Y8
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y10, Y12
+	VFMADD231PS  96(DX), Y12, Y2
+	VFMADD231PS  96(DX)(DI*1), Y12, Y4
+	VFMADD231PS  96(DX)(DI*2), Y12, Y6
+	VFMADD231PS  96(R9), Y12, Y8
+	ADDQ         $0x00000014, R10
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	DECQ         R11
+	JNZ          loop255
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y2, Y1, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSD       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store256
+	VMOVSD       (R10), X2
+	VADDPS       X2, X1, X1
+
+store256:
+	VMOVSD       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y3, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSD       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store257
+	VMOVSD       (R10), X2
+	VADDPS       X2, X1, X1
+
+store257:
+	VMOVSD       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y5, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSD       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store258
+	VMOVSD       (R10), X2
+	VADDPS       X2, X1, X1
+
+store258:
+	VMOVSD       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y8, Y7, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSD       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store259
+	VMOVSD       (R10), X2
+	VADDPS       X2, X1, X1
+
+store259:
+	VMOVSD X1, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows254
+	VZEROUPPER
+	RET
+
+not253:
+	CMPQ DX, $0x05
+	JNE  not260
+
+rows261:
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop262:
+	PREFETCHT0   4096(R10)
+	VCVTPH2PS    (R10), X6
+	VBROADCASTSS X6, Y7
+	VMOVSHDUP    X6, X6
+	VBROADCASTSS X6, Y6
+	VPMOVZXBD    4(R10), Y8
+	VPMOVZXBD    12(R10), Y9
+	VPAND        Y0, Y8, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD213PS  Y6, Y7, Y10
+	VFMADD231PS  (DX), Y10, Y1
+	VFMADD231PS  (DX)(DI*1), Y10, Y2
+	VFMADD231PS  (DX)(DI*2), Y10, Y3
+	VFMADD231PS  (R9), Y10, Y4
+	VFMADD231PS  (R9)(DI*1), Y10, Y5
+	VPAND        Y0, Y9, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD213PS  Y6, Y7, Y10
+	VFMADD231PS  32(DX), Y10, Y1
+	VFMADD231PS  32(DX)(DI*1), Y10, Y2
+	VFMADD231PS  32(DX)(DI*2), Y10, Y3
+	VFMADD231PS  32(R9), Y10, Y4
+	VFMADD231PS  32(R9)(DI*1), Y10, Y5
+	VPSRLD       $0x04, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD213PS  Y6, Y7, Y8
+	VFMADD231PS  64(DX), Y8, Y1
+	VFMADD231PS  64(DX)(DI*1), Y8, Y2
+	VFMADD231PS  64(DX)(DI*2), Y8, Y3
+	VFMADD231PS  64(R9), Y8, Y4
+	VFMADD231PS  64(R9)(DI*1), Y8, Y5
+	VPSRLD       $0x04, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD213PS  Y6, Y7, Y9
+	VFMADD231PS  96(DX), Y9, Y1
+	VFMADD231PS  96(DX)(DI*1), Y9, Y2
+	VFMADD231PS  96(DX)(DI*2), Y9, Y3
+	VFMADD231PS  96(R9), Y9, Y4
+	VFMADD231PS  96(R9)(DI*1), Y9, Y5
+	ADDQ         $0x00000014, R10
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	DECQ         R11
+	JNZ          loop262
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y1, Y1, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X6
+	VADDPS       X6, X1, X1
+	VMOVSS       (DX), X6
+	VADDPS       X6, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store263
+	VMOVSS       (R10), X6
+	VADDPS       X6, X1, X1
+
+store263:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store264
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store264:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store265
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store265:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store266
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store266:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store267
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store267:
+	VMOVSS X1, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows261
+	VZEROUPPER
+	RET
+
+not260:
+	CMPQ DX, $0x06
+	JNE  not268
+
+rows269:
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	MOVQ   n+48(FP), R11
+	MOVQ   BX, R10
+
+loop270:
+	PREFETCHT0   4096(R10)
+	VCVTPH2PS    (R10), X7
+	VBROADCASTSS X7, Y8
+	VMOVSHDUP    X7, X7
+	VBROADCASTSS X7, Y7
+	VPMOVZXBD    4(R10), Y9
+	VPMOVZXBD    12(R10), Y10
+	VPAND        Y0, Y9, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y7, Y8, Y11
+	VFMADD231PS  (DX), Y11, Y1
+	VFMADD231PS  (DX)(DI*1), Y11, Y2
+	VFMADD231PS  (DX)(DI*2), Y11, Y3
+	VFMADD231PS  (R9), Y11, Y4
+	VFMADD231PS  (R9)(DI*1), Y11, Y5
+	VFMADD231PS  (R9)(DI*2), Y11, Y6
+	VPAND        Y0, Y10, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y7, Y8, Y11
+	VFMADD231PS  32(DX), Y11, Y1
+	VFMADD231PS  32(DX)(DI*1), Y11, Y2
+	VFMADD231PS  32(DX)(DI*2), Y11, Y3
+	VFMADD231PS  32(R9), Y11, Y4
+	VFMADD231PS  32(R9)(DI*1), Y11, Y5
+	VFMADD231PS  32(R9)(DI*2), Y11, Y6
+	VPSRLD       $0x04, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD213PS  Y7, Y8, Y9
+	VFMADD231PS  64(DX), Y9, Y1
+	VFMADD231PS  64(DX)(DI*1), Y9, Y2
+	VFMADD231PS  64(DX)(DI*2), Y9, Y3
+	VFMADD231PS  64(R9), Y9, Y4
+	VFMADD231PS  64(R9)(DI*1), Y9, Y5
+	VFMADD231PS  64(R9)(DI*2), Y9, Y6
+	VPSRLD       $0x04, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD213PS  Y7, Y8, Y10
+	VFMADD231PS  96(DX), Y10, Y1
+	VFMADD231PS  96(DX)(DI*1), Y10, Y2
+	VFMADD231PS  96(DX)(DI*2), Y10, Y3
+	VFMADD231PS  96(R9), Y10, Y4
+	VFMADD231PS  96(R9)(DI*1), Y10, Y5
+	VFMADD231PS  96(R9)(DI*2), Y10, Y6
+	ADDQ         $0x00000014, R10
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	DECQ         R11
+	JNZ          loop270
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y1, Y1, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X7
+	VADDPS       X7, X1, X1
+	VMOVSS       (DX), X7
+	VADDPS       X7, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store271
+	VMOVSS       (R10), X7
+	VADDPS       X7, X1, X1
+
+store271:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store272
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store272:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store273
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store273:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store274
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store274:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store275
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store275:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store276
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store276:
+	VMOVSS X1, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows269
+	VZEROUPPER
+	RET
+
+not268:
+	CMPQ DX, $0x07
+	JNE  not277
+
+rows278:
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop279:
+	PREFETCHT0   4096(R11)
+	VCVTPH2PS    (R11), X8
+	VBROADCASTSS X8, Y9
+	VMOVSHDUP    X8, X8
+	VBROADCASTSS X8, Y8
+	VPMOVZXBD    4(R11), Y10
+	VPMOVZXBD    12(R11), Y11
+	VPAND        Y0, Y10, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y8, Y9, Y12
+	VFMADD231PS  (DX), Y12, Y1
+	VFMADD231PS  (DX)(DI*1), Y12, Y2
+	VFMADD231PS  (DX)(DI*2), Y12, Y3
+	VFMADD231PS  (R9), Y12, Y4
+	VFMADD231PS  (R9)(DI*1), Y12, Y5
+	VFMADD231PS  (R9)(DI*2), Y12, Y6
+	VFMADD231PS  (R10), Y12, Y7
+	VPAND        Y0, Y11, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y8, Y9, Y12
+	VFMADD231PS  32(DX), Y12, Y1
+	VFMADD231PS  32(DX)(DI*1), Y12, Y2
+	VFMADD231PS  32(DX)(DI*2), Y12, Y3
+	VFMADD231PS  32(R9), Y12, Y4
+	VFMADD231PS  32(R9)(DI*1), Y12, Y5
+	VFMADD231PS  32(R9)(DI*2), Y12, Y6
+	VFMADD231PS  32(R10), Y12, Y7
+	VPSRLD       $0x04, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD213PS  Y8, Y9, Y10
+	VFMADD231PS  64(DX), Y10, Y1
+	VFMADD231PS  64(DX)(DI*1), Y10, Y2
+	VFMADD231PS  64(DX)(DI*2), Y10, Y3
+	VFMADD231PS  64(R9), Y10, Y4
+	VFMADD231PS  64(R9)(DI*1), Y10, Y5
+	VFMADD231PS  64(R9)(DI*2), Y10, Y6
+	VFMADD231PS  64(R10), Y10, Y7
+	VPSRLD       $0x04, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y8, Y9, Y11
+	VFMADD231PS  96(DX), Y11, Y1
+	VFMADD231PS  96(DX)(DI*1), Y11, Y2
+	VFMADD231PS  96(DX)(DI*2), Y11, Y3
+	VFMADD231PS  96(R9), Y11, Y4
+	VFMADD231PS  96(R9)(DI*1), Y11, Y5
+	VFMADD231PS  96(R9)(DI*2), Y11, Y6
+	VFMADD231PS  96(R10), Y11, Y7
+	ADDQ         $0x00000014, R11
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	ADDQ         $0x00000080, R10
+	DECQ         R12
+	JNZ          loop279
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y1, Y1, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X8
+	VADDPS       X8, X1, X1
+	VMOVSS       (DX), X8
+	VADDPS       X8, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store280
+	VMOVSS       (R10), X8
+	VADDPS       X8, X1, X1
+
+store280:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store281
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store281:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store282
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store282:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store283
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store283:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store284
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store284:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store285
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store285:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y7, Y7, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store286
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store286:
+	VMOVSS X1, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows278
+	VZEROUPPER
+	RET
+
+not277:
+	CMPQ DX, $0x08
+	JNE  not287
+
+rows288:
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop289:
+	PREFETCHT0   4096(R11)
+	VCVTPH2PS    (R11), X9
+	VBROADCASTSS X9, Y10
+	VMOVSHDUP    X9, X9
+	VBROADCASTSS X9, Y9
+	VPMOVZXBD    4(R11), Y11
+	VPMOVZXBD    12(R11), Y12
+	VPAND        Y0, Y11, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  (DX), Y13, Y1
+	VFMADD231PS  (DX)(DI*1), Y13, Y2
+	VFMADD231PS  (DX)(DI*2), Y13, Y3
+	VFMADD231PS  (R9), Y13, Y4
+	VFMADD231PS  (R9)(DI*1), Y13, Y5
+	VFMADD231PS  (R9)(DI*2), Y13, Y6
+	VFMADD231PS  (R10), Y13, Y7
+	VFMADD231PS  (R10)(DI*1), Y13, Y8
+	VPAND        Y0, Y12, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD213PS  Y9, Y10, Y13
+	VFMADD231PS  32(DX), Y13, Y1
+	VFMADD231PS  32(DX)(DI*1), Y13, Y2
+	VFMADD231PS  32(DX)(DI*2), Y13, Y3
+	VFMADD231PS  32(R9), Y13, Y4
+	VFMADD231PS  32(R9)(DI*1), Y13, Y5
+	VFMADD231PS  32(R9)(DI*2), Y13, Y6
+	VFMADD231PS  32(R10), Y13, Y7
+	VFMADD231PS  32(R10)(DI*1), Y13, Y8
+	VPSRLD       $0x04, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD213PS  Y9, Y10, Y11
+	VFMADD231PS  64(DX), Y11, Y1
+	VFMADD231PS  64(DX)(DI*1), Y11, Y2
+	VFMADD231PS  64(DX)(DI*2), Y11, Y3
+	VFMADD231PS  64(R9), Y11, Y4
+	VFMADD231PS  64(R9)(DI*1), Y11, Y5
+	VFMADD231PS  64(R9)(DI*2), Y11, Y6
+	VFMADD231PS  64(R10), Y11, Y7
+	VFMADD231PS  64(R10)(DI*1), Y11, Y8
+	VPSRLD       $0x04, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD213PS  Y9, Y10, Y12
+	VFMADD231PS  96(DX), Y12, Y1
+	VFMADD231PS  96(DX)(DI*1), Y12, Y2
+	VFMADD231PS  96(DX)(DI*2), Y12, Y3
+	VFMADD231PS  96(R9), Y12, Y4
+	VFMADD231PS  96(R9)(DI*1), Y12, Y5
+	VFMADD231PS  96(R9)(DI*2), Y12, Y6
+	VFMADD231PS  96(R10), Y12, Y7
+	VFMADD231PS  96(R10)(DI*1), Y12, Y8
+	ADDQ         $0x00000014, R11
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000080, R9
+	ADDQ         $0x00000080, R10
+	DECQ         R12
+	JNZ          loop289
+	MOVQ         bias+56(FP), DX
+	MOVQ         dst+0(FP), R9
+	ADDQ         AX, DX
+	SUBQ         R9, DX
+	MOVQ         AX, R10
+	VHADDPS      Y1, Y1, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X9
+	VADDPS       X9, X1, X1
+	VMOVSS       (DX), X9
+	VADDPS       X9, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store290
+	VMOVSS       (R10), X9
+	VADDPS       X9, X1, X1
+
+store290:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y2, Y2, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store291
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store291:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y3, Y3, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store292
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store292:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y4, Y4, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store293
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store293:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y5, Y5, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store294
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store294:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y6, Y6, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store295
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store295:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y7, Y7, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), R11
+	TESTB        R11, R11
+	JZ           store296
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store296:
+	VMOVSS       X1, (R10)
+	ADDQ         CX, R10
+	VHADDPS      Y8, Y8, Y1
+	VHADDPS      Y1, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       (DX), X2
+	VADDPS       X2, X1, X1
+	MOVB         add+64(FP), DL
+	TESTB        DL, DL
+	JZ           store297
+	VMOVSS       (R10), X2
+	VADDPS       X2, X1, X1
+
+store297:
+	VMOVSS X1, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   $0x04, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows288
+	VZEROUPPER
+	RET
+
+not287:
+	VZEROUPPER
+	RET
+
+DATA fifthQ5_0<>+0(SB)/4, $0x0000001f
+DATA fifthQ5_0<>+4(SB)/4, $0x0000001e
+DATA fifthQ5_0<>+8(SB)/4, $0x0000001d
+DATA fifthQ5_0<>+12(SB)/4, $0x0000001c
+DATA fifthQ5_0<>+16(SB)/4, $0x0000001b
+DATA fifthQ5_0<>+20(SB)/4, $0x0000001a
+DATA fifthQ5_0<>+24(SB)/4, $0x00000019
+DATA fifthQ5_0<>+28(SB)/4, $0x00000018
+DATA fifthQ5_0<>+32(SB)/4, $0x00000017
+DATA fifthQ5_0<>+36(SB)/4, $0x00000016
+DATA fifthQ5_0<>+40(SB)/4, $0x00000015
+DATA fifthQ5_0<>+44(SB)/4, $0x00000014
+DATA fifthQ5_0<>+48(SB)/4, $0x00000013
+DATA fifthQ5_0<>+52(SB)/4, $0x00000012
+DATA fifthQ5_0<>+56(SB)/4, $0x00000011
+DATA fifthQ5_0<>+60(SB)/4, $0x00000010
+DATA fifthQ5_0<>+64(SB)/4, $0x0000000f
+DATA fifthQ5_0<>+68(SB)/4, $0x0000000e
+DATA fifthQ5_0<>+72(SB)/4, $0x0000000d
+DATA fifthQ5_0<>+76(SB)/4, $0x0000000c
+DATA fifthQ5_0<>+80(SB)/4, $0x0000000b
+DATA fifthQ5_0<>+84(SB)/4, $0x0000000a
+DATA fifthQ5_0<>+88(SB)/4, $0x00000009
+DATA fifthQ5_0<>+92(SB)/4, $0x00000008
+DATA fifthQ5_0<>+96(SB)/4, $0x00000007
+DATA fifthQ5_0<>+100(SB)/4, $0x00000006
+DATA fifthQ5_0<>+104(SB)/4, $0x00000005
+DATA fifthQ5_0<>+108(SB)/4, $0x00000004
+DATA fifthQ5_0<>+112(SB)/4, $0x00000003
+DATA fifthQ5_0<>+116(SB)/4, $0x00000002
+DATA fifthQ5_0<>+120(SB)/4, $0x00000001
+DATA fifthQ5_0<>+124(SB)/4, $0x00000000
+GLOBL fifthQ5_0<>(SB), RODATA|NOPTR, $128
+
+// func expandQ5_0AVX2(dst *float32, src *byte, n int)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·expandQ5_0AVX2(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVL         $0x0000000f, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00000010, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0xc1800000, BX
+	VMOVD        BX, X2
+	VPBROADCASTD X2, Y2
+
+loop298:
+	VCVTPH2PS    (CX), X3
+	VBROADCASTSS X3, Y3
+	VMULPS       Y2, Y3, Y4
+	VPBROADCASTD 2(CX), Y5
+	VPMOVZXBD    6(CX), Y6
+	VPAND        Y0, Y6, Y6
+	VPSLLVD      fifthQ5_0<>+0(SB), Y5, Y7
+	VPSRLD       $0x1b, Y7, Y7
+	VPAND        Y1, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD213PS  Y4, Y3, Y6
+	VMOVUPS      Y6, (AX)
+	VPMOVZXBD    14(CX), Y6
+	VPAND        Y0, Y6, Y6
+	VPSLLVD      fifthQ5_0<>+32(SB), Y5, Y7
+	VPSRLD       $0x1b, Y7, Y7
+	VPAND        Y1, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD213PS  Y4, Y3, Y6
+	VMOVUPS      Y6, 32(AX)
+	VPMOVZXBD    6(CX), Y6
+	VPSRLD       $0x04, Y6, Y6
+	VPSLLVD      fifthQ5_0<>+64(SB), Y5, Y7
+	VPSRLD       $0x1b, Y7, Y7
+	VPAND        Y1, Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD213PS  Y4, Y3, Y6
+	VMOVUPS      Y6, 64(AX)
+	VPMOVZXBD    14(CX), Y6
+	VPSRLD       $0x04, Y6, Y6
+	VPSLLVD      fifthQ5_0<>+96(SB), Y5, Y5
+	VPSRLD       $0x1b, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD213PS  Y4, Y3, Y6
+	VMOVUPS      Y6, 96(AX)
+	ADDQ         $0x16, CX
+	SUBQ         $-128, AX
+	DECQ         DX
+	JNZ          loop298
+	VZEROUPPER
+	RET
+
+DATA fifthQ5_1<>+0(SB)/4, $0x0000001f
+DATA fifthQ5_1<>+4(SB)/4, $0x0000001e
+DATA fifthQ5_1<>+8(SB)/4, $0x0000001d
+DATA fifthQ5_1<>+12(SB)/4, $0x0000001c
+DATA fifthQ5_1<>+16(SB)/4, $0x0000001b
+DATA fifthQ5_1<>+20(SB)/4, $0x0000001a
+DATA fifthQ5_1<>+24(SB)/4, $0x00000019
+DATA fifthQ5_1<>+28(SB)/4, $0x00000018
+DATA fifthQ5_1<>+32(SB)/4, $0x00000017
+DATA fifthQ5_1<>+36(SB)/4, $0x00000016
+DATA fifthQ5_1<>+40(SB)/4, $0x00000015
+DATA fifthQ5_1<>+44(SB)/4, $0x00000014
+DATA fifthQ5_1<>+48(SB)/4, $0x00000013
+DATA fifthQ5_1<>+52(SB)/4, $0x00000012
+DATA fifthQ5_1<>+56(SB)/4, $0x00000011
+DATA fifthQ5_1<>+60(SB)/4, $0x00000010
+DATA fifthQ5_1<>+64(SB)/4, $0x0000000f
+DATA fifthQ5_1<>+68(SB)/4, $0x0000000e
+DATA fifthQ5_1<>+72(SB)/4, $0x0000000d
+DATA fifthQ5_1<>+76(SB)/4, $0x0000000c
+DATA fifthQ5_1<>+80(SB)/4, $0x0000000b
+DATA fifthQ5_1<>+84(SB)/4, $0x0000000a
+DATA fifthQ5_1<>+88(SB)/4, $0x00000009
+DATA fifthQ5_1<>+92(SB)/4, $0x00000008
+DATA fifthQ5_1<>+96(SB)/4, $0x00000007
+DATA fifthQ5_1<>+100(SB)/4, $0x00000006
+DATA fifthQ5_1<>+104(SB)/4, $0x00000005
+DATA fifthQ5_1<>+108(SB)/4, $0x00000004
+DATA fifthQ5_1<>+112(SB)/4, $0x00000003
+DATA fifthQ5_1<>+116(SB)/4, $0x00000002
+DATA fifthQ5_1<>+120(SB)/4, $0x00000001
+DATA fifthQ5_1<>+124(SB)/4, $0x00000000
+GLOBL fifthQ5_1<>(SB), RODATA|NOPTR, $128
+
+// func expandQ5_1AVX2(dst *float32, src *byte, n int)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·expandQ5_1AVX2(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVL         $0x0000000f, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00000010, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0xc1800000, BX
+	VMOVD        BX, X2
+	VPBROADCASTD X2, Y2
+
+loop299:
+	VCVTPH2PS    (CX), X2
+	VBROADCASTSS X2, Y3
+	VMOVSHDUP    X2, X2
+	VBROADCASTSS X2, Y2
+	VPBROADCASTD 4(CX), Y4
+	VPMOVZXBD    8(CX), Y5
+	VPAND        Y0, Y5, Y5
+	VPSLLVD      fifthQ5_1<>+0(SB), Y4, Y6
+	VPSRLD       $0x1b, Y6, Y6
+	VPAND        Y1, Y6, Y6
+	VPOR         Y6, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD213PS  Y2, Y3, Y5
+	VMOVUPS      Y5, (AX)
+	VPMOVZXBD    16(CX), Y5
+	VPAND        Y0, Y5, Y5
+	VPSLLVD      fifthQ5_1<>+32(SB), Y4, Y6
+	VPSRLD       $0x1b, Y6, Y6
+	VPAND        Y1, Y6, Y6
+	VPOR         Y6, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD213PS  Y2, Y3, Y5
+	VMOVUPS      Y5, 32(AX)
+	VPMOVZXBD    8(CX), Y5
+	VPSRLD       $0x04, Y5, Y5
+	VPSLLVD      fifthQ5_1<>+64(SB), Y4, Y6
+	VPSRLD       $0x1b, Y6, Y6
+	VPAND        Y1, Y6, Y6
+	VPOR         Y6, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD213PS  Y2, Y3, Y5
+	VMOVUPS      Y5, 64(AX)
+	VPMOVZXBD    16(CX), Y5
+	VPSRLD       $0x04, Y5, Y5
+	VPSLLVD      fifthQ5_1<>+96(SB), Y4, Y4
+	VPSRLD       $0x1b, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD213PS  Y2, Y3, Y5
+	VMOVUPS      Y5, 96(AX)
+	ADDQ         $0x18, CX
+	SUBQ         $-128, AX
+	DECQ         DX
+	JNZ          loop299
+	VZEROUPPER
+	RET
+
+// func expandQ4_KAVX2(dst *float32, src *byte, scale *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·expandQ4_KAVX2(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVL         $0x0000000f, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+	VBROADCASTSS (DX), Y1
+	VBROADCASTSS 32(DX), Y2
+	VPMOVZXBD    16(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, (AX)
+	VPMOVZXBD    24(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 32(AX)
+	VPMOVZXBD    32(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 64(AX)
+	VPMOVZXBD    40(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 96(AX)
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 36(DX), Y2
+	VPMOVZXBD    16(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 128(AX)
+	VPMOVZXBD    24(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 160(AX)
+	VPMOVZXBD    32(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 192(AX)
+	VPMOVZXBD    40(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 224(AX)
+	VBROADCASTSS 8(DX), Y1
+	VBROADCASTSS 40(DX), Y2
+	VPMOVZXBD    48(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 256(AX)
+	VPMOVZXBD    56(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 288(AX)
+	VPMOVZXBD    64(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 320(AX)
+	VPMOVZXBD    72(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 352(AX)
+	VBROADCASTSS 12(DX), Y1
+	VBROADCASTSS 44(DX), Y2
+	VPMOVZXBD    48(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 384(AX)
+	VPMOVZXBD    56(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 416(AX)
+	VPMOVZXBD    64(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 448(AX)
+	VPMOVZXBD    72(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 480(AX)
+	VBROADCASTSS 16(DX), Y1
+	VBROADCASTSS 48(DX), Y2
+	VPMOVZXBD    80(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 512(AX)
+	VPMOVZXBD    88(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 544(AX)
+	VPMOVZXBD    96(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 576(AX)
+	VPMOVZXBD    104(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 608(AX)
+	VBROADCASTSS 20(DX), Y1
+	VBROADCASTSS 52(DX), Y2
+	VPMOVZXBD    80(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 640(AX)
+	VPMOVZXBD    88(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 672(AX)
+	VPMOVZXBD    96(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 704(AX)
+	VPMOVZXBD    104(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 736(AX)
+	VBROADCASTSS 24(DX), Y1
+	VBROADCASTSS 56(DX), Y2
+	VPMOVZXBD    112(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 768(AX)
+	VPMOVZXBD    120(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 800(AX)
+	VPMOVZXBD    128(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 832(AX)
+	VPMOVZXBD    136(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y1, Y3
+	VMOVUPS      Y3, 864(AX)
+	VBROADCASTSS 28(DX), Y0
+	VBROADCASTSS 60(DX), Y1
+	VPMOVZXBD    112(CX), Y2
+	VPSRLD       $0x04, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VFMSUB213PS  Y1, Y0, Y2
+	VMOVUPS      Y2, 896(AX)
+	VPMOVZXBD    120(CX), Y2
+	VPSRLD       $0x04, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VFMSUB213PS  Y1, Y0, Y2
+	VMOVUPS      Y2, 928(AX)
+	VPMOVZXBD    128(CX), Y2
+	VPSRLD       $0x04, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VFMSUB213PS  Y1, Y0, Y2
+	VMOVUPS      Y2, 960(AX)
+	VPMOVZXBD    136(CX), Y2
+	VPSRLD       $0x04, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VFMSUB213PS  Y1, Y0, Y2
+	VMOVUPS      Y2, 992(AX)
+	VZEROUPPER
+	RET
+
+// func expandQ5_KAVX2(dst *float32, src *byte, scale *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·expandQ5_KAVX2(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVL         $0x0000000f, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00000010, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, Y1
+	VBROADCASTSS (DX), Y2
+	VBROADCASTSS 32(DX), Y3
+	VPMOVZXBD    48(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    16(CX), Y5
+	VPSLLD       $0x04, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, (AX)
+	VPMOVZXBD    56(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    24(CX), Y5
+	VPSLLD       $0x04, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 32(AX)
+	VPMOVZXBD    64(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    32(CX), Y5
+	VPSLLD       $0x04, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 64(AX)
+	VPMOVZXBD    72(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    40(CX), Y5
+	VPSLLD       $0x04, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 96(AX)
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 36(DX), Y3
+	VPMOVZXBD    48(CX), Y4
+	VPSRLD       $0x04, Y4, Y4
+	VPMOVZXBD    16(CX), Y5
+	VPSLLD       $0x03, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 128(AX)
+	VPMOVZXBD    56(CX), Y4
+	VPSRLD       $0x04, Y4, Y4
+	VPMOVZXBD    24(CX), Y5
+	VPSLLD       $0x03, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 160(AX)
+	VPMOVZXBD    64(CX), Y4
+	VPSRLD       $0x04, Y4, Y4
+	VPMOVZXBD    32(CX), Y5
+	VPSLLD       $0x03, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 192(AX)
+	VPMOVZXBD    72(CX), Y4
+	VPSRLD       $0x04, Y4, Y4
+	VPMOVZXBD    40(CX), Y5
+	VPSLLD       $0x03, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 224(AX)
+	VBROADCASTSS 8(DX), Y2
+	VBROADCASTSS 40(DX), Y3
+	VPMOVZXBD    80(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    16(CX), Y5
+	VPSLLD       $0x02, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 256(AX)
+	VPMOVZXBD    88(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    24(CX), Y5
+	VPSLLD       $0x02, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 288(AX)
+	VPMOVZXBD    96(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    32(CX), Y5
+	VPSLLD       $0x02, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 320(AX)
+	VPMOVZXBD    104(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    40(CX), Y5
+	VPSLLD       $0x02, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 352(AX)
+	VBROADCASTSS 12(DX), Y2
+	VBROADCASTSS 44(DX), Y3
+	VPMOVZXBD    80(CX), Y4
+	VPSRLD       $0x04, Y4, Y4
+	VPMOVZXBD    16(CX), Y5
+	VPSLLD       $0x01, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 384(AX)
+	VPMOVZXBD    88(CX), Y4
+	VPSRLD       $0x04, Y4, Y4
+	VPMOVZXBD    24(CX), Y5
+	VPSLLD       $0x01, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 416(AX)
+	VPMOVZXBD    96(CX), Y4
+	VPSRLD       $0x04, Y4, Y4
+	VPMOVZXBD    32(CX), Y5
+	VPSLLD       $0x01, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 448(AX)
+	VPMOVZXBD    104(CX), Y4
+	VPSRLD       $0x04, Y4, Y4
+	VPMOVZXBD    40(CX), Y5
+	VPSLLD       $0x01, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 480(AX)
+	VBROADCASTSS 16(DX), Y2
+	VBROADCASTSS 48(DX), Y3
+	VPMOVZXBD    112(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    16(CX), Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 512(AX)
+	VPMOVZXBD    120(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    24(CX), Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 544(AX)
+	VPMOVZXBD    128(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    32(CX), Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 576(AX)
+	VPMOVZXBD    136(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    40(CX), Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 608(AX)
+	VBROADCASTSS 20(DX), Y2
+	VBROADCASTSS 52(DX), Y3
+	VPMOVZXBD    112(CX), Y4
+	VPSRLD       $0x04, Y4, Y4
+	VPMOVZXBD    16(CX), Y5
+	VPSRLD       $0x01, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 640(AX)
+	VPMOVZXBD    120(CX), Y4
+	VPSRLD       $0x04, Y4, Y4
+	VPMOVZXBD    24(CX), Y5
+	VPSRLD       $0x01, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 672(AX)
+	VPMOVZXBD    128(CX), Y4
+	VPSRLD       $0x04, Y4, Y4
+	VPMOVZXBD    32(CX), Y5
+	VPSRLD       $0x01, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 704(AX)
+	VPMOVZXBD    136(CX), Y4
+	VPSRLD       $0x04, Y4, Y4
+	VPMOVZXBD    40(CX), Y5
+	VPSRLD       $0x01, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 736(AX)
+	VBROADCASTSS 24(DX), Y2
+	VBROADCASTSS 56(DX), Y3
+	VPMOVZXBD    144(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    16(CX), Y5
+	VPSRLD       $0x02, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 768(AX)
+	VPMOVZXBD    152(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    24(CX), Y5
+	VPSRLD       $0x02, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 800(AX)
+	VPMOVZXBD    160(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    32(CX), Y5
+	VPSRLD       $0x02, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 832(AX)
+	VPMOVZXBD    168(CX), Y4
+	VPAND        Y0, Y4, Y4
+	VPMOVZXBD    40(CX), Y0
+	VPSRLD       $0x02, Y0, Y0
+	VPAND        Y1, Y0, Y0
+	VPOR         Y0, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMSUB213PS  Y3, Y2, Y4
+	VMOVUPS      Y4, 864(AX)
+	VBROADCASTSS 28(DX), Y0
+	VBROADCASTSS 60(DX), Y2
+	VPMOVZXBD    144(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VPMOVZXBD    16(CX), Y4
+	VPSRLD       $0x03, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y0, Y3
+	VMOVUPS      Y3, 896(AX)
+	VPMOVZXBD    152(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VPMOVZXBD    24(CX), Y4
+	VPSRLD       $0x03, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y0, Y3
+	VMOVUPS      Y3, 928(AX)
+	VPMOVZXBD    160(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VPMOVZXBD    32(CX), Y4
+	VPSRLD       $0x03, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y0, Y3
+	VMOVUPS      Y3, 960(AX)
+	VPMOVZXBD    168(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VPMOVZXBD    40(CX), Y4
+	VPSRLD       $0x03, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMSUB213PS  Y2, Y0, Y3
+	VMOVUPS      Y3, 992(AX)
+	VZEROUPPER
+	RET
+
+// func expandQ6_KAVX2(dst *float32, src *byte, scale *float32)
+// Requires: AVX, AVX2
+TEXT ·expandQ6_KAVX2(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVL         $0x0000000f, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00000030, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x00000020, BX
+	VMOVD        BX, X2
+	VPBROADCASTD X2, Y2
+	VPMOVZXBD    (CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    128(CX), Y4
+	VPSLLD       $0x04, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, (AX)
+	VPMOVZXBD    8(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    136(CX), Y4
+	VPSLLD       $0x04, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 32(AX)
+	VPMOVZXBD    16(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    144(CX), Y4
+	VPSLLD       $0x04, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 64(AX)
+	VPMOVZXBD    24(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    152(CX), Y4
+	VPSLLD       $0x04, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 96(AX)
+	VPMOVZXBD    32(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    128(CX), Y4
+	VPSLLD       $0x02, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 128(AX)
+	VPMOVZXBD    40(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    136(CX), Y4
+	VPSLLD       $0x02, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 160(AX)
+	VPMOVZXBD    48(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    144(CX), Y4
+	VPSLLD       $0x02, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 12(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 192(AX)
+	VPMOVZXBD    56(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    152(CX), Y4
+	VPSLLD       $0x02, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 12(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 224(AX)
+	VPMOVZXBD    (CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VPMOVZXBD    128(CX), Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 16(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 256(AX)
+	VPMOVZXBD    8(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VPMOVZXBD    136(CX), Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 16(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 288(AX)
+	VPMOVZXBD    16(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VPMOVZXBD    144(CX), Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 20(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 320(AX)
+	VPMOVZXBD    24(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VPMOVZXBD    152(CX), Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 20(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 352(AX)
+	VPMOVZXBD    32(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VPMOVZXBD    128(CX), Y4
+	VPSRLD       $0x02, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 24(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 384(AX)
+	VPMOVZXBD    40(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VPMOVZXBD    136(CX), Y4
+	VPSRLD       $0x02, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 24(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 416(AX)
+	VPMOVZXBD    48(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VPMOVZXBD    144(CX), Y4
+	VPSRLD       $0x02, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 28(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 448(AX)
+	VPMOVZXBD    56(CX), Y3
+	VPSRLD       $0x04, Y3, Y3
+	VPMOVZXBD    152(CX), Y4
+	VPSRLD       $0x02, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 28(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 480(AX)
+	VPMOVZXBD    64(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    160(CX), Y4
+	VPSLLD       $0x04, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 32(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 512(AX)
+	VPMOVZXBD    72(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    168(CX), Y4
+	VPSLLD       $0x04, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 32(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 544(AX)
+	VPMOVZXBD    80(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    176(CX), Y4
+	VPSLLD       $0x04, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 36(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 576(AX)
+	VPMOVZXBD    88(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    184(CX), Y4
+	VPSLLD       $0x04, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 36(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 608(AX)
+	VPMOVZXBD    96(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    160(CX), Y4
+	VPSLLD       $0x02, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 40(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 640(AX)
+	VPMOVZXBD    104(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    168(CX), Y4
+	VPSLLD       $0x02, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 40(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 672(AX)
+	VPMOVZXBD    112(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    176(CX), Y4
+	VPSLLD       $0x02, Y4, Y4
+	VPAND        Y1, Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 44(DX), Y4
+	VMULPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 704(AX)
+	VPMOVZXBD    120(CX), Y3
+	VPAND        Y0, Y3, Y3
+	VPMOVZXBD    184(CX), Y0
+	VPSLLD       $0x02, Y0, Y0
+	VPAND        Y1, Y0, Y0
+	VPOR         Y0, Y3, Y3
+	VPSUBD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 44(DX), Y0
+	VMULPS       Y0, Y3, Y3
+	VMOVUPS      Y3, 736(AX)
+	VPMOVZXBD    64(CX), Y0
+	VPSRLD       $0x04, Y0, Y0
+	VPMOVZXBD    160(CX), Y3
+	VPAND        Y1, Y3, Y3
+	VPOR         Y3, Y0, Y0
+	VPSUBD       Y2, Y0, Y0
+	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS 48(DX), Y3
+	VMULPS       Y3, Y0, Y0
+	VMOVUPS      Y0, 768(AX)
+	VPMOVZXBD    72(CX), Y0
+	VPSRLD       $0x04, Y0, Y0
+	VPMOVZXBD    168(CX), Y3
+	VPAND        Y1, Y3, Y3
+	VPOR         Y3, Y0, Y0
+	VPSUBD       Y2, Y0, Y0
+	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS 48(DX), Y3
+	VMULPS       Y3, Y0, Y0
+	VMOVUPS      Y0, 800(AX)
+	VPMOVZXBD    80(CX), Y0
+	VPSRLD       $0x04, Y0, Y0
+	VPMOVZXBD    176(CX), Y3
+	VPAND        Y1, Y3, Y3
+	VPOR         Y3, Y0, Y0
+	VPSUBD       Y2, Y0, Y0
+	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS 52(DX), Y3
+	VMULPS       Y3, Y0, Y0
+	VMOVUPS      Y0, 832(AX)
+	VPMOVZXBD    88(CX), Y0
+	VPSRLD       $0x04, Y0, Y0
+	VPMOVZXBD    184(CX), Y3
+	VPAND        Y1, Y3, Y3
+	VPOR         Y3, Y0, Y0
+	VPSUBD       Y2, Y0, Y0
+	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS 52(DX), Y3
+	VMULPS       Y3, Y0, Y0
+	VMOVUPS      Y0, 864(AX)
+	VPMOVZXBD    96(CX), Y0
+	VPSRLD       $0x04, Y0, Y0
+	VPMOVZXBD    160(CX), Y3
+	VPSRLD       $0x02, Y3, Y3
+	VPAND        Y1, Y3, Y3
+	VPOR         Y3, Y0, Y0
+	VPSUBD       Y2, Y0, Y0
+	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS 56(DX), Y3
+	VMULPS       Y3, Y0, Y0
+	VMOVUPS      Y0, 896(AX)
+	VPMOVZXBD    104(CX), Y0
+	VPSRLD       $0x04, Y0, Y0
+	VPMOVZXBD    168(CX), Y3
+	VPSRLD       $0x02, Y3, Y3
+	VPAND        Y1, Y3, Y3
+	VPOR         Y3, Y0, Y0
+	VPSUBD       Y2, Y0, Y0
+	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS 56(DX), Y3
+	VMULPS       Y3, Y0, Y0
+	VMOVUPS      Y0, 928(AX)
+	VPMOVZXBD    112(CX), Y0
+	VPSRLD       $0x04, Y0, Y0
+	VPMOVZXBD    176(CX), Y3
+	VPSRLD       $0x02, Y3, Y3
+	VPAND        Y1, Y3, Y3
+	VPOR         Y3, Y0, Y0
+	VPSUBD       Y2, Y0, Y0
+	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS 60(DX), Y3
+	VMULPS       Y3, Y0, Y0
+	VMOVUPS      Y0, 960(AX)
+	VPMOVZXBD    120(CX), Y0
+	VPSRLD       $0x04, Y0, Y0
+	VPMOVZXBD    184(CX), Y3
+	VPSRLD       $0x02, Y3, Y3
+	VPAND        Y1, Y3, Y3
+	VPOR         Y3, Y0, Y0
+	VPSUBD       Y2, Y0, Y0
+	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS 60(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 992(AX)
 	VZEROUPPER
 	RET
 
@@ -840,9 +7225,9 @@ TEXT ·dot4AVX2(SB), NOSPLIT, $0-57
 	SHRQ $0x03, SI
 	LEAQ (R8)(R8*2), R9
 
-block19:
+block301:
 	CMPQ   BX, $0x03
-	JLT    rows18
+	JLT    rows300
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -859,7 +7244,7 @@ block19:
 	MOVQ   DI, R11
 	MOVQ   SI, R12
 
-k20:
+k302:
 	VMOVUPS      (R10), Y12
 	VMOVUPS      (R10)(R8*1), Y13
 	VMOVUPS      (R10)(R8*2), Y14
@@ -882,20 +7267,22 @@ k20:
 	ADDQ         $0x20, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          k20
+	JNZ          k302
 	MOVQ         bias+48(FP), R10
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y1
 	VHADDPS      Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
-	VADDPS       (R10), X0, X0
+	VMOVUPS      (R10), X1
+	VADDPS       X1, X0, X0
 	MOVB         add+56(FP), R11
 	TESTB        R11, R11
-	JZ           store21
-	VADDPS       (AX), X0, X0
+	JZ           store303
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
 
-store21:
+store303:
 	VMOVUPS      X0, (AX)
 	ADDQ         CX, AX
 	VHADDPS      Y5, Y4, Y0
@@ -903,13 +7290,15 @@ store21:
 	VHADDPS      Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
-	VADDPS       (R10), X0, X0
+	VMOVUPS      (R10), X1
+	VADDPS       X1, X0, X0
 	MOVB         add+56(FP), R11
 	TESTB        R11, R11
-	JZ           store22
-	VADDPS       (AX), X0, X0
+	JZ           store304
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
 
-store22:
+store304:
 	VMOVUPS      X0, (AX)
 	ADDQ         CX, AX
 	VHADDPS      Y9, Y8, Y0
@@ -917,24 +7306,26 @@ store22:
 	VHADDPS      Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
-	VADDPS       (R10), X0, X0
+	VMOVUPS      (R10), X1
+	VADDPS       X1, X0, X0
 	MOVB         add+56(FP), R10
 	TESTB        R10, R10
-	JZ           store23
-	VADDPS       (AX), X0, X0
+	JZ           store305
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
 
-store23:
+store305:
 	VMOVUPS X0, (AX)
 	ADDQ    CX, AX
 	ADDQ    R8, DX
 	ADDQ    R8, DX
 	ADDQ    R8, DX
 	SUBQ    $0x03, BX
-	JMP     block19
+	JMP     block301
 
-rows18:
+rows300:
 	CMPQ   BX, $0x02
-	JLT    rows24
+	JLT    rows306
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -947,7 +7338,7 @@ rows18:
 	MOVQ   DI, R11
 	MOVQ   SI, R12
 
-k26:
+k308:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      (R10)(R8*1), Y9
 	VMOVUPS      (R11), Y10
@@ -965,20 +7356,22 @@ k26:
 	ADDQ         $0x20, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          k26
+	JNZ          k308
 	MOVQ         bias+48(FP), R10
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y1
 	VHADDPS      Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
-	VADDPS       (R10), X0, X0
+	VMOVUPS      (R10), X1
+	VADDPS       X1, X0, X0
 	MOVB         add+56(FP), R11
 	TESTB        R11, R11
-	JZ           store27
-	VADDPS       (AX), X0, X0
+	JZ           store309
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
 
-store27:
+store309:
 	VMOVUPS      X0, (AX)
 	ADDQ         CX, AX
 	VHADDPS      Y5, Y4, Y0
@@ -986,22 +7379,24 @@ store27:
 	VHADDPS      Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
-	VADDPS       (R10), X0, X0
+	VMOVUPS      (R10), X1
+	VADDPS       X1, X0, X0
 	MOVB         add+56(FP), R10
 	TESTB        R10, R10
-	JZ           store28
-	VADDPS       (AX), X0, X0
+	JZ           store310
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
 
-store28:
+store310:
 	VMOVUPS X0, (AX)
 	ADDQ    CX, AX
 	ADDQ    R8, DX
 	ADDQ    R8, DX
 	SUBQ    $0x02, BX
 
-rows24:
+rows306:
 	CMPQ   BX, $0x01
-	JLT    rows29
+	JLT    rows311
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1009,7 +7404,7 @@ rows24:
 	MOVQ   DX, R10
 	MOVQ   SI, SI
 
-k31:
+k313:
 	VMOVUPS      (R10), Y4
 	VMOVUPS      (DI), Y5
 	VFMADD231PS  Y5, Y4, Y0
@@ -1022,26 +7417,28 @@ k31:
 	ADDQ         $0x20, R10
 	ADDQ         $0x20, DI
 	DECQ         SI
-	JNZ          k31
+	JNZ          k313
 	MOVQ         bias+48(FP), SI
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y1
 	VHADDPS      Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
-	VADDPS       (SI), X0, X0
+	VMOVUPS      (SI), X1
+	VADDPS       X1, X0, X0
 	MOVB         add+56(FP), SI
 	TESTB        SI, SI
-	JZ           store32
-	VADDPS       (AX), X0, X0
+	JZ           store314
+	VMOVUPS      (AX), X1
+	VADDPS       X1, X0, X0
 
-store32:
+store314:
 	VMOVUPS X0, (AX)
 	ADDQ    CX, AX
 	ADDQ    R8, DX
 	SUBQ    $0x01, BX
 
-rows29:
+rows311:
 	VZEROUPPER
 	RET
 
@@ -1059,12 +7456,12 @@ TEXT ·tile16AVX2(SB), NOSPLIT, $0-65
 	SHLQ $0x02, SI
 	LEAQ (BX)(BX*2), R8
 
-block34:
+block316:
 	CMPQ    DI, $0x06
-	JLT     rows33
+	JLT     rows315
 	MOVB    add+64(FP), R9
 	TESTB   R9, R9
-	JZ      zero35
+	JZ      zero317
 	MOVQ    AX, R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
@@ -1084,9 +7481,9 @@ block34:
 	VMOVUPS (R9), Y10
 	VMOVUPS 32(R9), Y11
 	ADDQ    CX, R9
-	JMP     start36
+	JMP     start318
 
-zero35:
+zero317:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1100,13 +7497,13 @@ zero35:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 
-start36:
+start318:
 	MOVQ DX, R9
 	LEAQ (R9)(R8*1), R10
 	MOVQ b+32(FP), R11
 	MOVQ k+56(FP), R12
 
-k37:
+k319:
 	VMOVUPS      (R11), Y12
 	VMOVUPS      32(R11), Y13
 	VBROADCASTSS (R9), Y14
@@ -1131,7 +7528,7 @@ k37:
 	ADDQ         $0x04, R10
 	ADDQ         SI, R11
 	DECQ         R12
-	JNZ          k37
+	JNZ          k319
 	MOVQ         AX, R9
 	VMOVUPS      Y0, (R9)
 	VMOVUPS      Y1, 32(R9)
@@ -1164,14 +7561,14 @@ k37:
 	ADDQ         CX, AX
 	ADDQ         BX, DX
 	SUBQ         $0x06, DI
-	JMP          block34
+	JMP          block316
 
-rows33:
+rows315:
 	CMPQ    DI, $0x05
-	JLT     rows38
+	JLT     rows320
 	MOVB    add+64(FP), R9
 	TESTB   R9, R9
-	JZ      zero40
+	JZ      zero322
 	MOVQ    AX, R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
@@ -1188,9 +7585,9 @@ rows33:
 	VMOVUPS (R9), Y8
 	VMOVUPS 32(R9), Y9
 	ADDQ    CX, R9
-	JMP     start41
+	JMP     start323
 
-zero40:
+zero322:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1202,13 +7599,13 @@ zero40:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-start41:
+start323:
 	MOVQ DX, R9
 	LEAQ (R9)(R8*1), R10
 	MOVQ b+32(FP), R11
 	MOVQ k+56(FP), R12
 
-k42:
+k324:
 	VMOVUPS      (R11), Y10
 	VMOVUPS      32(R11), Y11
 	VBROADCASTSS (R9), Y12
@@ -1230,7 +7627,7 @@ k42:
 	ADDQ         $0x04, R10
 	ADDQ         SI, R11
 	DECQ         R12
-	JNZ          k42
+	JNZ          k324
 	MOVQ         AX, R9
 	VMOVUPS      Y0, (R9)
 	VMOVUPS      Y1, 32(R9)
@@ -1259,12 +7656,12 @@ k42:
 	ADDQ         BX, DX
 	SUBQ         $0x05, DI
 
-rows38:
+rows320:
 	CMPQ    DI, $0x04
-	JLT     rows43
+	JLT     rows325
 	MOVB    add+64(FP), R9
 	TESTB   R9, R9
-	JZ      zero45
+	JZ      zero327
 	MOVQ    AX, R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
@@ -1278,9 +7675,9 @@ rows38:
 	VMOVUPS (R9), Y6
 	VMOVUPS 32(R9), Y7
 	ADDQ    CX, R9
-	JMP     start46
+	JMP     start328
 
-zero45:
+zero327:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1290,13 +7687,13 @@ zero45:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-start46:
+start328:
 	MOVQ DX, R9
 	LEAQ (R9)(R8*1), R8
 	MOVQ b+32(FP), R10
 	MOVQ k+56(FP), R11
 
-k47:
+k329:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS (R9), Y10
@@ -1315,7 +7712,7 @@ k47:
 	ADDQ         $0x04, R8
 	ADDQ         SI, R10
 	DECQ         R11
-	JNZ          k47
+	JNZ          k329
 	MOVQ         AX, R9
 	VMOVUPS      Y0, (R9)
 	VMOVUPS      Y1, 32(R9)
@@ -1339,12 +7736,12 @@ k47:
 	ADDQ         BX, DX
 	SUBQ         $0x04, DI
 
-rows43:
+rows325:
 	CMPQ    DI, $0x03
-	JLT     rows48
+	JLT     rows330
 	MOVB    add+64(FP), R8
 	TESTB   R8, R8
-	JZ      zero50
+	JZ      zero332
 	MOVQ    AX, R8
 	VMOVUPS (R8), Y0
 	VMOVUPS 32(R8), Y1
@@ -1355,9 +7752,9 @@ rows43:
 	VMOVUPS (R8), Y4
 	VMOVUPS 32(R8), Y5
 	ADDQ    CX, R8
-	JMP     start51
+	JMP     start333
 
-zero50:
+zero332:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1365,12 +7762,12 @@ zero50:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 
-start51:
+start333:
 	MOVQ DX, R8
 	MOVQ b+32(FP), R9
 	MOVQ k+56(FP), R10
 
-k52:
+k334:
 	VMOVUPS      (R9), Y6
 	VMOVUPS      32(R9), Y7
 	VBROADCASTSS (R8), Y8
@@ -1385,7 +7782,7 @@ k52:
 	ADDQ         $0x04, R8
 	ADDQ         SI, R9
 	DECQ         R10
-	JNZ          k52
+	JNZ          k334
 	MOVQ         AX, R8
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      Y1, 32(R8)
@@ -1404,12 +7801,12 @@ k52:
 	ADDQ         BX, DX
 	SUBQ         $0x03, DI
 
-rows48:
+rows330:
 	CMPQ    DI, $0x02
-	JLT     rows53
+	JLT     rows335
 	MOVB    add+64(FP), R8
 	TESTB   R8, R8
-	JZ      zero55
+	JZ      zero337
 	MOVQ    AX, R8
 	VMOVUPS (R8), Y0
 	VMOVUPS 32(R8), Y1
@@ -1417,20 +7814,20 @@ rows48:
 	VMOVUPS (R8), Y2
 	VMOVUPS 32(R8), Y3
 	ADDQ    CX, R8
-	JMP     start56
+	JMP     start338
 
-zero55:
+zero337:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 
-start56:
+start338:
 	MOVQ DX, R8
 	MOVQ b+32(FP), R9
 	MOVQ k+56(FP), R10
 
-k57:
+k339:
 	VMOVUPS      (R9), Y4
 	VMOVUPS      32(R9), Y5
 	VBROADCASTSS (R8), Y6
@@ -1442,7 +7839,7 @@ k57:
 	ADDQ         $0x04, R8
 	ADDQ         SI, R9
 	DECQ         R10
-	JNZ          k57
+	JNZ          k339
 	MOVQ         AX, R8
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      Y1, 32(R8)
@@ -1456,28 +7853,28 @@ k57:
 	ADDQ         BX, DX
 	SUBQ         $0x02, DI
 
-rows53:
+rows335:
 	CMPQ    DI, $0x01
-	JLT     rows58
+	JLT     rows340
 	MOVB    add+64(FP), R8
 	TESTB   R8, R8
-	JZ      zero60
+	JZ      zero342
 	MOVQ    AX, R8
 	VMOVUPS (R8), Y0
 	VMOVUPS 32(R8), Y1
 	ADDQ    CX, R8
-	JMP     start61
+	JMP     start343
 
-zero60:
+zero342:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 
-start61:
+start343:
 	MOVQ DX, R8
 	MOVQ b+32(FP), R9
 	MOVQ k+56(FP), R10
 
-k62:
+k344:
 	VMOVUPS      (R9), Y2
 	VMOVUPS      32(R9), Y3
 	VBROADCASTSS (R8), Y4
@@ -1486,7 +7883,7 @@ k62:
 	ADDQ         $0x04, R8
 	ADDQ         SI, R9
 	DECQ         R10
-	JNZ          k62
+	JNZ          k344
 	MOVQ         AX, R8
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      Y1, 32(R8)
@@ -1495,7 +7892,7 @@ k62:
 	ADDQ         BX, DX
 	SUBQ         $0x01, DI
 
-rows58:
+rows340:
 	VZEROUPPER
 	RET
 
@@ -1511,13 +7908,13 @@ TEXT ·softmaxAVX2(SB), NOSPLIT, $0-32
 	MOVQ         AX, DX
 	MOVQ         CX, BX
 
-max63:
+max345:
 	VMULPS       (DX), Y0, Y2
 	VMOVUPS      Y2, (DX)
 	VMAXPS       Y2, Y1, Y1
 	ADDQ         $0x20, DX
 	DECQ         BX
-	JNZ          max63
+	JNZ          max345
 	VEXTRACTF128 $0x01, Y1, X0
 	VMAXPS       X0, X1, X1
 	VMOVHLPS     X1, X1, X0
@@ -1534,7 +7931,7 @@ max63:
 	VPBROADCASTD X2, Y2
 	VXORPS       Y3, Y3, Y3
 
-exp64:
+exp346:
 	VMOVUPS      (AX), Y4
 	VSUBPS       Y1, Y4, Y4
 	VMAXPS       Y4, Y0, Y4
@@ -1559,7 +7956,7 @@ exp64:
 	VADDPS       Y4, Y3, Y3
 	ADDQ         $0x20, AX
 	DECQ         CX
-	JNZ          exp64
+	JNZ          exp346
 	VEXTRACTF128 $0x01, Y3, X0
 	VADDPS       X0, X3, X1
 	VMOVHLPS     X1, X1, X0
@@ -1584,7 +7981,7 @@ TEXT ·swigluAVX2(SB), NOSPLIT, $0-32
 	VMOVD        SI, X1
 	VPBROADCASTD X1, Y1
 
-loop65:
+loop347:
 	VXORPS       Y2, Y2, Y2
 	VSUBPS       (CX), Y2, Y2
 	VMAXPS       Y2, Y0, Y2
@@ -1614,7 +8011,7 @@ loop65:
 	ADDQ         $0x20, CX
 	ADDQ         $0x20, DX
 	DECQ         BX
-	JNZ          loop65
+	JNZ          loop347
 	VZEROUPPER
 	RET
 
@@ -1625,12 +8022,12 @@ TEXT ·squaresAVX2(SB), NOSPLIT, $0-20
 	MOVQ   n+8(FP), CX
 	VXORPS Y0, Y0, Y0
 
-loop66:
+loop348:
 	VMOVUPS      (AX), Y1
 	VFMADD231PS  Y1, Y1, Y0
 	ADDQ         $0x20, AX
 	DECQ         CX
-	JNZ          loop66
+	JNZ          loop348
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
 	VMOVHLPS     X0, X0, X1
@@ -1650,7 +8047,7 @@ TEXT ·scaledAVX2(SB), NOSPLIT, $0-36
 	MOVQ         n+24(FP), BX
 	VBROADCASTSS r+32(FP), Y0
 
-loop67:
+loop349:
 	VMULPS  (CX), Y0, Y1
 	VMULPS  (DX), Y1, Y1
 	VMOVUPS Y1, (AX)
@@ -1658,7 +8055,7 @@ loop67:
 	ADDQ    $0x20, CX
 	ADDQ    $0x20, DX
 	DECQ    BX
-	JNZ     loop67
+	JNZ     loop349
 	VZEROUPPER
 	RET
 
@@ -1671,13 +8068,13 @@ TEXT ·blendAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS fy+24(FP), Y0
 	VBROADCASTSS fx+28(FP), Y1
 
-loop68:
+loop350:
 	VMULPS      (CX), Y1, Y2
 	VFMADD231PS (AX), Y0, Y2
 	VMOVUPS     Y2, (AX)
 	ADDQ        $0x20, AX
 	ADDQ        $0x20, CX
 	DECQ        DX
-	JNZ         loop68
+	JNZ         loop350
 	VZEROUPPER
 	RET

@@ -5,55 +5,116 @@
 package cpu
 
 // gemv4F32AVX512 computes dst[j] (+)= x·w[j] + bias[j], j < 4, over n*16 weights.
+//
+//go:noescape
 func gemv4F32AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
 
 // expandF16AVX512 expands n*16 weights.
+//
+//go:noescape
 func expandF16AVX512(dst *float32, src *byte, n int)
 
 // gemv4F16AVX512 computes dst[j] (+)= x·w[j] + bias[j], j < 4, over n*16 weights.
+//
+//go:noescape
 func gemv4F16AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
 
+// few4F16AVX512 computes dst[i*ldd+j] (+)= x[i]·w[j] + bias[j], i < rows, j < 4, over n*16 weights; 2 <= rows <= 8.
+//
+//go:noescape
+func few4F16AVX512(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+
 // expandBF16AVX512 expands n*16 weights.
+//
+//go:noescape
 func expandBF16AVX512(dst *float32, src *byte, n int)
 
 // gemv4BF16AVX512 computes dst[j] (+)= x·w[j] + bias[j], j < 4, over n*16 weights.
+//
+//go:noescape
 func gemv4BF16AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
 
+// few4BF16AVX512 computes dst[i*ldd+j] (+)= x[i]·w[j] + bias[j], i < rows, j < 4, over n*16 weights; 2 <= rows <= 8.
+//
+//go:noescape
+func few4BF16AVX512(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+
 // expandQ8_0AVX512 expands n*32 weights.
+//
+//go:noescape
 func expandQ8_0AVX512(dst *float32, src *byte, n int)
 
 // gemv4Q8_0AVX512 computes dst[j] (+)= x·w[j] + bias[j], j < 4, over n*32 weights.
+//
+//go:noescape
 func gemv4Q8_0AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
 
+// few4Q8_0AVX512 computes dst[i*ldd+j] (+)= x[i]·w[j] + bias[j], i < rows, j < 4, over n*32 weights; 2 <= rows <= 8.
+//
+//go:noescape
+func few4Q8_0AVX512(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+
 // expandQ4_0AVX512 expands n*32 weights.
+//
+//go:noescape
 func expandQ4_0AVX512(dst *float32, src *byte, n int)
 
 // gemv4Q4_0AVX512 computes dst[j] (+)= x·w[j] + bias[j], j < 4, over n*32 weights.
+//
+//go:noescape
 func gemv4Q4_0AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
 
+// few4Q4_0AVX512 computes dst[i*ldd+j] (+)= x[i]·w[j] + bias[j], i < rows, j < 4, over n*32 weights; 2 <= rows <= 8.
+//
+//go:noescape
+func few4Q4_0AVX512(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+
 // expandQ4_1AVX512 expands n*32 weights.
+//
+//go:noescape
 func expandQ4_1AVX512(dst *float32, src *byte, n int)
 
 // gemv4Q4_1AVX512 computes dst[j] (+)= x·w[j] + bias[j], j < 4, over n*32 weights.
+//
+//go:noescape
 func gemv4Q4_1AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
 
+// few4Q4_1AVX512 computes dst[i*ldd+j] (+)= x[i]·w[j] + bias[j], i < rows, j < 4, over n*32 weights; 2 <= rows <= 8.
+//
+//go:noescape
+func few4Q4_1AVX512(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+
 // dot4AVX512 computes dst[i*ldd+j] (+)= x[i]·w[j] + bias[j], i < rows, j < 4; cols is a multiple of a vector.
+//
+//go:noescape
 func dot4AVX512(dst *float32, ldd int, x *float32, rows int, cols int, w *float32, bias *float32, add bool)
 
 // tile16AVX512 computes c [m, 16] (+)= a [m, k]·b [k, 16]; m and k are at least 1.
+//
+//go:noescape
 func tile16AVX512(c *float32, ldc int, a *float32, lda int, b *float32, ldb int, m int, k int, add bool)
 
 // softmaxAVX512 replaces s by exp(scale*s - top) over n vectors and returns top, the largest scale*s, and the sum.
+//
+//go:noescape
 func softmaxAVX512(s *float32, n int, scale float32) (top float32, sum float32)
 
 // swigluAVX512 writes gate/(1+exp(-gate))*up over n vectors.
+//
+//go:noescape
 func swigluAVX512(dst *float32, gate *float32, up *float32, n int)
 
 // squaresAVX512 sums x² over n vectors.
+//
+//go:noescape
 func squaresAVX512(x *float32, n int) (sum float32)
 
 // scaledAVX512 writes x*r*w over n vectors.
+//
+//go:noescape
 func scaledAVX512(dst *float32, x *float32, w *float32, n int, r float32)
 
 // blendAVX512 writes y*fy + x*fx to y over n vectors.
+//
+//go:noescape
 func blendAVX512(y *float32, x *float32, n int, fy float32, fx float32)

@@ -238,6 +238,24 @@ DATA taylor0avx512<>+56(SB)/4, $0x3f800000
 DATA taylor0avx512<>+60(SB)/4, $0x3f800000
 GLOBL taylor0avx512<>(SB), RODATA|NOPTR, $64
 
+DATA iotaavx512<>+0(SB)/4, $0x00000000
+DATA iotaavx512<>+4(SB)/4, $0x3f800000
+DATA iotaavx512<>+8(SB)/4, $0x40000000
+DATA iotaavx512<>+12(SB)/4, $0x40400000
+DATA iotaavx512<>+16(SB)/4, $0x40800000
+DATA iotaavx512<>+20(SB)/4, $0x40a00000
+DATA iotaavx512<>+24(SB)/4, $0x40c00000
+DATA iotaavx512<>+28(SB)/4, $0x40e00000
+DATA iotaavx512<>+32(SB)/4, $0x41000000
+DATA iotaavx512<>+36(SB)/4, $0x41100000
+DATA iotaavx512<>+40(SB)/4, $0x41200000
+DATA iotaavx512<>+44(SB)/4, $0x41300000
+DATA iotaavx512<>+48(SB)/4, $0x41400000
+DATA iotaavx512<>+52(SB)/4, $0x41500000
+DATA iotaavx512<>+56(SB)/4, $0x41600000
+DATA iotaavx512<>+60(SB)/4, $0x41700000
+GLOBL iotaavx512<>(SB), RODATA|NOPTR, $64
+
 // func gemv4F32AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·gemv4F32AVX512(SB), NOSPLIT, $0-49
@@ -286,11 +304,13 @@ loop1:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (CX), X0, X0
+	VMOVUPS       (CX), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+48(FP), CL
 	TESTB         CL, CL
 	JZ            store2
-	VADDPS        (AX), X0, X0
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
 store2:
 	VMOVUPS X0, (AX)
@@ -360,14 +380,1215 @@ loop4:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (CX), X0, X0
+	VMOVUPS       (CX), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+48(FP), CL
 	TESTB         CL, CL
 	JZ            store5
-	VADDPS        (AX), X0, X0
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
 store5:
 	VMOVUPS X0, (AX)
+	VZEROUPPER
+	RET
+
+// func few4F16AVX512(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·few4F16AVX512(SB), NOSPLIT, $0-65
+	MOVQ   dst+0(FP), AX
+	MOVQ   ldd+8(FP), CX
+	MOVQ   rows+24(FP), DX
+	MOVQ   w+32(FP), BX
+	MOVQ   rowBytes+40(FP), SI
+	SHLQ   $0x02, CX
+	MOVQ   n+48(FP), DI
+	IMUL3Q $0x00000040, DI, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (SI)(SI*2), R9
+	CMPQ   DX, $0x02
+	JNE    not6
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R8
+
+loop8:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), Z8
+	VFMADD231PS   (DX), Z8, Z0
+	VFMADD231PS   (DX)(DI*1), Z8, Z4
+	VCVTPH2PS     (BX)(SI*1), Z8
+	VFMADD231PS   (DX), Z8, Z1
+	VFMADD231PS   (DX)(DI*1), Z8, Z5
+	VCVTPH2PS     (BX)(SI*2), Z8
+	VFMADD231PS   (DX), Z8, Z2
+	VFMADD231PS   (DX)(DI*1), Z8, Z6
+	VCVTPH2PS     (BX)(R9*1), Z8
+	VFMADD231PS   (DX), Z8, Z3
+	VFMADD231PS   (DX)(DI*1), Z8, Z7
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000040, DX
+	DECQ          R8
+	JNZ           loop8
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y8
+	VADDPS        Y8, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y8
+	VADDPS        Y8, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y8
+	VADDPS        Y8, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store9
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store9:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store10
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store10:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not6:
+	CMPQ   DX, $0x03
+	JNE    not11
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R8
+
+loop13:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), Z12
+	VFMADD231PS   (DX), Z12, Z0
+	VFMADD231PS   (DX)(DI*1), Z12, Z4
+	VFMADD231PS   (DX)(DI*2), Z12, Z8
+	VCVTPH2PS     (BX)(SI*1), Z12
+	VFMADD231PS   (DX), Z12, Z1
+	VFMADD231PS   (DX)(DI*1), Z12, Z5
+	VFMADD231PS   (DX)(DI*2), Z12, Z9
+	VCVTPH2PS     (BX)(SI*2), Z12
+	VFMADD231PS   (DX), Z12, Z2
+	VFMADD231PS   (DX)(DI*1), Z12, Z6
+	VFMADD231PS   (DX)(DI*2), Z12, Z10
+	VCVTPH2PS     (BX)(R9*1), Z12
+	VFMADD231PS   (DX), Z12, Z3
+	VFMADD231PS   (DX)(DI*1), Z12, Z7
+	VFMADD231PS   (DX)(DI*2), Z12, Z11
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000040, DX
+	DECQ          R8
+	JNZ           loop13
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y12
+	VADDPS        Y12, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y12
+	VADDPS        Y12, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y12
+	VADDPS        Y12, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y12
+	VADDPS        Y12, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store14
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store14:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store15
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store15:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store16
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store16:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not11:
+	CMPQ   DX, $0x04
+	JNE    not17
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop19:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), Z16
+	VFMADD231PS   (DX), Z16, Z0
+	VFMADD231PS   (DX)(DI*1), Z16, Z4
+	VFMADD231PS   (DX)(DI*2), Z16, Z8
+	VFMADD231PS   (R8), Z16, Z12
+	VCVTPH2PS     (BX)(SI*1), Z16
+	VFMADD231PS   (DX), Z16, Z1
+	VFMADD231PS   (DX)(DI*1), Z16, Z5
+	VFMADD231PS   (DX)(DI*2), Z16, Z9
+	VFMADD231PS   (R8), Z16, Z13
+	VCVTPH2PS     (BX)(SI*2), Z16
+	VFMADD231PS   (DX), Z16, Z2
+	VFMADD231PS   (DX)(DI*1), Z16, Z6
+	VFMADD231PS   (DX)(DI*2), Z16, Z10
+	VFMADD231PS   (R8), Z16, Z14
+	VCVTPH2PS     (BX)(R9*1), Z16
+	VFMADD231PS   (DX), Z16, Z3
+	VFMADD231PS   (DX)(DI*1), Z16, Z7
+	VFMADD231PS   (DX)(DI*2), Z16, Z11
+	VFMADD231PS   (R8), Z16, Z15
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, R8
+	DECQ          R10
+	JNZ           loop19
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y16
+	VADDPS        Y16, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y16
+	VADDPS        Y16, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y16
+	VADDPS        Y16, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y16
+	VADDPS        Y16, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store20
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store20:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store21
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store21:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store22
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store22:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VEXTRACTF64X4 $0x01, Z15, Y3
+	VADDPS        Y3, Y15, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store23
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store23:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not17:
+	CMPQ   DX, $0x05
+	JNE    not24
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop26:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), Z20
+	VFMADD231PS   (DX), Z20, Z0
+	VFMADD231PS   (DX)(DI*1), Z20, Z4
+	VFMADD231PS   (DX)(DI*2), Z20, Z8
+	VFMADD231PS   (R8), Z20, Z12
+	VFMADD231PS   (R8)(DI*1), Z20, Z16
+	VCVTPH2PS     (BX)(SI*1), Z20
+	VFMADD231PS   (DX), Z20, Z1
+	VFMADD231PS   (DX)(DI*1), Z20, Z5
+	VFMADD231PS   (DX)(DI*2), Z20, Z9
+	VFMADD231PS   (R8), Z20, Z13
+	VFMADD231PS   (R8)(DI*1), Z20, Z17
+	VCVTPH2PS     (BX)(SI*2), Z20
+	VFMADD231PS   (DX), Z20, Z2
+	VFMADD231PS   (DX)(DI*1), Z20, Z6
+	VFMADD231PS   (DX)(DI*2), Z20, Z10
+	VFMADD231PS   (R8), Z20, Z14
+	VFMADD231PS   (R8)(DI*1), Z20, Z18
+	VCVTPH2PS     (BX)(R9*1), Z20
+	VFMADD231PS   (DX), Z20, Z3
+	VFMADD231PS   (DX)(DI*1), Z20, Z7
+	VFMADD231PS   (DX)(DI*2), Z20, Z11
+	VFMADD231PS   (R8), Z20, Z15
+	VFMADD231PS   (R8)(DI*1), Z20, Z19
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, R8
+	DECQ          R10
+	JNZ           loop26
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y20
+	VADDPS        Y20, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y20
+	VADDPS        Y20, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y20
+	VADDPS        Y20, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y20
+	VADDPS        Y20, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store27
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store27:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store28
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store28:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store29
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store29:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VEXTRACTF64X4 $0x01, Z15, Y3
+	VADDPS        Y3, Y15, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store30
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store30:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z16, Y0
+	VADDPS        Y0, Y16, Y0
+	VEXTRACTF64X4 $0x01, Z17, Y1
+	VADDPS        Y1, Y17, Y1
+	VEXTRACTF64X4 $0x01, Z18, Y2
+	VADDPS        Y2, Y18, Y2
+	VEXTRACTF64X4 $0x01, Z19, Y3
+	VADDPS        Y3, Y19, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store31
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store31:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not24:
+	CMPQ   DX, $0x06
+	JNE    not32
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	VXORPS Z22, Z22, Z22
+	VXORPS Z23, Z23, Z23
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop34:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), Z24
+	VFMADD231PS   (DX), Z24, Z0
+	VFMADD231PS   (DX)(DI*1), Z24, Z4
+	VFMADD231PS   (DX)(DI*2), Z24, Z8
+	VFMADD231PS   (R8), Z24, Z12
+	VFMADD231PS   (R8)(DI*1), Z24, Z16
+	VFMADD231PS   (R8)(DI*2), Z24, Z20
+	VCVTPH2PS     (BX)(SI*1), Z24
+	VFMADD231PS   (DX), Z24, Z1
+	VFMADD231PS   (DX)(DI*1), Z24, Z5
+	VFMADD231PS   (DX)(DI*2), Z24, Z9
+	VFMADD231PS   (R8), Z24, Z13
+	VFMADD231PS   (R8)(DI*1), Z24, Z17
+	VFMADD231PS   (R8)(DI*2), Z24, Z21
+	VCVTPH2PS     (BX)(SI*2), Z24
+	VFMADD231PS   (DX), Z24, Z2
+	VFMADD231PS   (DX)(DI*1), Z24, Z6
+	VFMADD231PS   (DX)(DI*2), Z24, Z10
+	VFMADD231PS   (R8), Z24, Z14
+	VFMADD231PS   (R8)(DI*1), Z24, Z18
+	VFMADD231PS   (R8)(DI*2), Z24, Z22
+	VCVTPH2PS     (BX)(R9*1), Z24
+	VFMADD231PS   (DX), Z24, Z3
+	VFMADD231PS   (DX)(DI*1), Z24, Z7
+	VFMADD231PS   (DX)(DI*2), Z24, Z11
+	VFMADD231PS   (R8), Z24, Z15
+	VFMADD231PS   (R8)(DI*1), Z24, Z19
+	VFMADD231PS   (R8)(DI*2), Z24, Z23
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, R8
+	DECQ          R10
+	JNZ           loop34
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y24
+	VADDPS        Y24, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y24
+	VADDPS        Y24, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y24
+	VADDPS        Y24, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y24
+	VADDPS        Y24, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store35
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store35:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store36
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store36:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store37
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store37:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VEXTRACTF64X4 $0x01, Z15, Y3
+	VADDPS        Y3, Y15, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store38
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store38:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z16, Y0
+	VADDPS        Y0, Y16, Y0
+	VEXTRACTF64X4 $0x01, Z17, Y1
+	VADDPS        Y1, Y17, Y1
+	VEXTRACTF64X4 $0x01, Z18, Y2
+	VADDPS        Y2, Y18, Y2
+	VEXTRACTF64X4 $0x01, Z19, Y3
+	VADDPS        Y3, Y19, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store39
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store39:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z20, Y0
+	VADDPS        Y0, Y20, Y0
+	VEXTRACTF64X4 $0x01, Z21, Y1
+	VADDPS        Y1, Y21, Y1
+	VEXTRACTF64X4 $0x01, Z22, Y2
+	VADDPS        Y2, Y22, Y2
+	VEXTRACTF64X4 $0x01, Z23, Y3
+	VADDPS        Y3, Y23, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store40
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store40:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not32:
+	CMPQ DX, $0x07
+	JNE  not41
+
+rows42:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop43:
+	PREFETCHT0    4096(R11)
+	VCVTPH2PS     (R11), Z14
+	VFMADD231PS   (DX), Z14, Z0
+	VFMADD231PS   (DX)(DI*1), Z14, Z2
+	VFMADD231PS   (DX)(DI*2), Z14, Z4
+	VFMADD231PS   (R9), Z14, Z6
+	VFMADD231PS   (R9)(DI*1), Z14, Z8
+	VFMADD231PS   (R9)(DI*2), Z14, Z10
+	VFMADD231PS   (R10), Z14, Z12
+	VCVTPH2PS     (R11)(SI*1), Z14
+	VFMADD231PS   (DX), Z14, Z1
+	VFMADD231PS   (DX)(DI*1), Z14, Z3
+	VFMADD231PS   (DX)(DI*2), Z14, Z5
+	VFMADD231PS   (R9), Z14, Z7
+	VFMADD231PS   (R9)(DI*1), Z14, Z9
+	VFMADD231PS   (R9)(DI*2), Z14, Z11
+	VFMADD231PS   (R10), Z14, Z13
+	ADDQ          $0x00000020, R11
+	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, R9
+	ADDQ          $0x00000040, R10
+	DECQ          R12
+	JNZ           loop43
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), R9
+	ADDQ          AX, DX
+	SUBQ          R9, DX
+	MOVQ          AX, R10
+	VEXTRACTF64X4 $0x01, Z0, Y14
+	VADDPS        Y14, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y14
+	VADDPS        Y14, Y1, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store44
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store44:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store45
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store45:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store46
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store46:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y0
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store47
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store47:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store48
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store48:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VADDPS        Y0, Y10, Y0
+	VEXTRACTF64X4 $0x01, Z11, Y1
+	VADDPS        Y1, Y11, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store49
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store49:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store50
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store50:
+	VMOVSD X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows42
+	VZEROUPPER
+	RET
+
+not41:
+	CMPQ DX, $0x08
+	JNE  not51
+
+rows52:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop53:
+	PREFETCHT0    4096(R11)
+	VCVTPH2PS     (R11), Z16
+	VFMADD231PS   (DX), Z16, Z0
+	VFMADD231PS   (DX)(DI*1), Z16, Z2
+	VFMADD231PS   (DX)(DI*2), Z16, Z4
+	VFMADD231PS   (R9), Z16, Z6
+	VFMADD231PS   (R9)(DI*1), Z16, Z8
+	VFMADD231PS   (R9)(DI*2), Z16, Z10
+	VFMADD231PS   (R10), Z16, Z12
+	VFMADD231PS   (R10)(DI*1), Z16, Z14
+	VCVTPH2PS     (R11)(SI*1), Z16
+	VFMADD231PS   (DX), Z16, Z1
+	VFMADD231PS   (DX)(DI*1), Z16, Z3
+	VFMADD231PS   (DX)(DI*2), Z16, Z5
+	VFMADD231PS   (R9), Z16, Z7
+	VFMADD231PS   (R9)(DI*1), Z16, Z9
+	VFMADD231PS   (R9)(DI*2), Z16, Z11
+	VFMADD231PS   (R10), Z16, Z13
+	VFMADD231PS   (R10)(DI*1), Z16, Z15
+	ADDQ          $0x00000020, R11
+	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, R9
+	ADDQ          $0x00000040, R10
+	DECQ          R12
+	JNZ           loop53
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), R9
+	ADDQ          AX, DX
+	SUBQ          R9, DX
+	MOVQ          AX, R10
+	VEXTRACTF64X4 $0x01, Z0, Y16
+	VADDPS        Y16, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y16
+	VADDPS        Y16, Y1, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store54
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store54:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store55
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store55:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store56
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store56:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y0
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store57
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store57:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store58
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store58:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VADDPS        Y0, Y10, Y0
+	VEXTRACTF64X4 $0x01, Z11, Y1
+	VADDPS        Y1, Y11, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store59
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store59:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store60
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store60:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z14, Y0
+	VADDPS        Y0, Y14, Y0
+	VEXTRACTF64X4 $0x01, Z15, Y1
+	VADDPS        Y1, Y15, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store61
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store61:
+	VMOVSD X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows52
+	VZEROUPPER
+	RET
+
+not51:
 	VZEROUPPER
 	RET
 
@@ -378,14 +1599,14 @@ TEXT ·expandBF16AVX512(SB), NOSPLIT, $0-24
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 
-loop6:
+loop62:
 	VPMOVZXWD (CX), Z0
 	VPSLLD    $0x10, Z0, Z0
 	VMOVUPS   Z0, (AX)
 	ADDQ      $0x00000020, CX
 	ADDQ      $0x00000040, AX
 	DECQ      DX
-	JNZ       loop6
+	JNZ       loop62
 	VZEROUPPER
 	RET
 
@@ -404,7 +1625,7 @@ TEXT ·gemv4BF16AVX512(SB), NOSPLIT, $0-49
 	VXORPS Z3, Z3, Z3
 	LEAQ   4096(DX), R8
 
-loop7:
+loop63:
 	PREFETCHT0    (R8)
 	PREFETCHT0    64(R8)
 	ADDQ          $0x00000080, R8
@@ -424,7 +1645,7 @@ loop7:
 	ADDQ          $0x00000020, DX
 	ADDQ          $0x00000040, CX
 	DECQ          SI
-	JNZ           loop7
+	JNZ           loop63
 	MOVQ          bias+40(FP), CX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0
@@ -439,14 +1660,1239 @@ loop7:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (CX), X0, X0
+	VMOVUPS       (CX), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+48(FP), CL
 	TESTB         CL, CL
-	JZ            store8
-	VADDPS        (AX), X0, X0
+	JZ            store64
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store8:
+store64:
 	VMOVUPS X0, (AX)
+	VZEROUPPER
+	RET
+
+// func few4BF16AVX512(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·few4BF16AVX512(SB), NOSPLIT, $0-65
+	MOVQ   dst+0(FP), AX
+	MOVQ   ldd+8(FP), CX
+	MOVQ   rows+24(FP), DX
+	MOVQ   w+32(FP), BX
+	MOVQ   rowBytes+40(FP), SI
+	SHLQ   $0x02, CX
+	MOVQ   n+48(FP), DI
+	IMUL3Q $0x00000040, DI, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (SI)(SI*2), R9
+	CMPQ   DX, $0x02
+	JNE    not65
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R8
+
+loop67:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VPMOVZXWD     (BX), Z8
+	VPSLLD        $0x10, Z8, Z8
+	VFMADD231PS   (DX), Z8, Z0
+	VFMADD231PS   (DX)(DI*1), Z8, Z4
+	VPMOVZXWD     (BX)(SI*1), Z8
+	VPSLLD        $0x10, Z8, Z8
+	VFMADD231PS   (DX), Z8, Z1
+	VFMADD231PS   (DX)(DI*1), Z8, Z5
+	VPMOVZXWD     (BX)(SI*2), Z8
+	VPSLLD        $0x10, Z8, Z8
+	VFMADD231PS   (DX), Z8, Z2
+	VFMADD231PS   (DX)(DI*1), Z8, Z6
+	VPMOVZXWD     (BX)(R9*1), Z8
+	VPSLLD        $0x10, Z8, Z8
+	VFMADD231PS   (DX), Z8, Z3
+	VFMADD231PS   (DX)(DI*1), Z8, Z7
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000040, DX
+	DECQ          R8
+	JNZ           loop67
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y8
+	VADDPS        Y8, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y8
+	VADDPS        Y8, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y8
+	VADDPS        Y8, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store68
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store68:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store69
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store69:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not65:
+	CMPQ   DX, $0x03
+	JNE    not70
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R8
+
+loop72:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VPMOVZXWD     (BX), Z12
+	VPSLLD        $0x10, Z12, Z12
+	VFMADD231PS   (DX), Z12, Z0
+	VFMADD231PS   (DX)(DI*1), Z12, Z4
+	VFMADD231PS   (DX)(DI*2), Z12, Z8
+	VPMOVZXWD     (BX)(SI*1), Z12
+	VPSLLD        $0x10, Z12, Z12
+	VFMADD231PS   (DX), Z12, Z1
+	VFMADD231PS   (DX)(DI*1), Z12, Z5
+	VFMADD231PS   (DX)(DI*2), Z12, Z9
+	VPMOVZXWD     (BX)(SI*2), Z12
+	VPSLLD        $0x10, Z12, Z12
+	VFMADD231PS   (DX), Z12, Z2
+	VFMADD231PS   (DX)(DI*1), Z12, Z6
+	VFMADD231PS   (DX)(DI*2), Z12, Z10
+	VPMOVZXWD     (BX)(R9*1), Z12
+	VPSLLD        $0x10, Z12, Z12
+	VFMADD231PS   (DX), Z12, Z3
+	VFMADD231PS   (DX)(DI*1), Z12, Z7
+	VFMADD231PS   (DX)(DI*2), Z12, Z11
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000040, DX
+	DECQ          R8
+	JNZ           loop72
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y12
+	VADDPS        Y12, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y12
+	VADDPS        Y12, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y12
+	VADDPS        Y12, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y12
+	VADDPS        Y12, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store73
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store73:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store74
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store74:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store75
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store75:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not70:
+	CMPQ   DX, $0x04
+	JNE    not76
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop78:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VPMOVZXWD     (BX), Z16
+	VPSLLD        $0x10, Z16, Z16
+	VFMADD231PS   (DX), Z16, Z0
+	VFMADD231PS   (DX)(DI*1), Z16, Z4
+	VFMADD231PS   (DX)(DI*2), Z16, Z8
+	VFMADD231PS   (R8), Z16, Z12
+	VPMOVZXWD     (BX)(SI*1), Z16
+	VPSLLD        $0x10, Z16, Z16
+	VFMADD231PS   (DX), Z16, Z1
+	VFMADD231PS   (DX)(DI*1), Z16, Z5
+	VFMADD231PS   (DX)(DI*2), Z16, Z9
+	VFMADD231PS   (R8), Z16, Z13
+	VPMOVZXWD     (BX)(SI*2), Z16
+	VPSLLD        $0x10, Z16, Z16
+	VFMADD231PS   (DX), Z16, Z2
+	VFMADD231PS   (DX)(DI*1), Z16, Z6
+	VFMADD231PS   (DX)(DI*2), Z16, Z10
+	VFMADD231PS   (R8), Z16, Z14
+	VPMOVZXWD     (BX)(R9*1), Z16
+	VPSLLD        $0x10, Z16, Z16
+	VFMADD231PS   (DX), Z16, Z3
+	VFMADD231PS   (DX)(DI*1), Z16, Z7
+	VFMADD231PS   (DX)(DI*2), Z16, Z11
+	VFMADD231PS   (R8), Z16, Z15
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, R8
+	DECQ          R10
+	JNZ           loop78
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y16
+	VADDPS        Y16, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y16
+	VADDPS        Y16, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y16
+	VADDPS        Y16, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y16
+	VADDPS        Y16, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store79
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store79:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store80
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store80:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store81
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store81:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VEXTRACTF64X4 $0x01, Z15, Y3
+	VADDPS        Y3, Y15, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store82
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store82:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not76:
+	CMPQ   DX, $0x05
+	JNE    not83
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop85:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VPMOVZXWD     (BX), Z20
+	VPSLLD        $0x10, Z20, Z20
+	VFMADD231PS   (DX), Z20, Z0
+	VFMADD231PS   (DX)(DI*1), Z20, Z4
+	VFMADD231PS   (DX)(DI*2), Z20, Z8
+	VFMADD231PS   (R8), Z20, Z12
+	VFMADD231PS   (R8)(DI*1), Z20, Z16
+	VPMOVZXWD     (BX)(SI*1), Z20
+	VPSLLD        $0x10, Z20, Z20
+	VFMADD231PS   (DX), Z20, Z1
+	VFMADD231PS   (DX)(DI*1), Z20, Z5
+	VFMADD231PS   (DX)(DI*2), Z20, Z9
+	VFMADD231PS   (R8), Z20, Z13
+	VFMADD231PS   (R8)(DI*1), Z20, Z17
+	VPMOVZXWD     (BX)(SI*2), Z20
+	VPSLLD        $0x10, Z20, Z20
+	VFMADD231PS   (DX), Z20, Z2
+	VFMADD231PS   (DX)(DI*1), Z20, Z6
+	VFMADD231PS   (DX)(DI*2), Z20, Z10
+	VFMADD231PS   (R8), Z20, Z14
+	VFMADD231PS   (R8)(DI*1), Z20, Z18
+	VPMOVZXWD     (BX)(R9*1), Z20
+	VPSLLD        $0x10, Z20, Z20
+	VFMADD231PS   (DX), Z20, Z3
+	VFMADD231PS   (DX)(DI*1), Z20, Z7
+	VFMADD231PS   (DX)(DI*2), Z20, Z11
+	VFMADD231PS   (R8), Z20, Z15
+	VFMADD231PS   (R8)(DI*1), Z20, Z19
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, R8
+	DECQ          R10
+	JNZ           loop85
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y20
+	VADDPS        Y20, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y20
+	VADDPS        Y20, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y20
+	VADDPS        Y20, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y20
+	VADDPS        Y20, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store86
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store86:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store87
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store87:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store88
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store88:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VEXTRACTF64X4 $0x01, Z15, Y3
+	VADDPS        Y3, Y15, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store89
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store89:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z16, Y0
+	VADDPS        Y0, Y16, Y0
+	VEXTRACTF64X4 $0x01, Z17, Y1
+	VADDPS        Y1, Y17, Y1
+	VEXTRACTF64X4 $0x01, Z18, Y2
+	VADDPS        Y2, Y18, Y2
+	VEXTRACTF64X4 $0x01, Z19, Y3
+	VADDPS        Y3, Y19, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store90
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store90:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not83:
+	CMPQ   DX, $0x06
+	JNE    not91
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	VXORPS Z22, Z22, Z22
+	VXORPS Z23, Z23, Z23
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop93:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VPMOVZXWD     (BX), Z24
+	VPSLLD        $0x10, Z24, Z24
+	VFMADD231PS   (DX), Z24, Z0
+	VFMADD231PS   (DX)(DI*1), Z24, Z4
+	VFMADD231PS   (DX)(DI*2), Z24, Z8
+	VFMADD231PS   (R8), Z24, Z12
+	VFMADD231PS   (R8)(DI*1), Z24, Z16
+	VFMADD231PS   (R8)(DI*2), Z24, Z20
+	VPMOVZXWD     (BX)(SI*1), Z24
+	VPSLLD        $0x10, Z24, Z24
+	VFMADD231PS   (DX), Z24, Z1
+	VFMADD231PS   (DX)(DI*1), Z24, Z5
+	VFMADD231PS   (DX)(DI*2), Z24, Z9
+	VFMADD231PS   (R8), Z24, Z13
+	VFMADD231PS   (R8)(DI*1), Z24, Z17
+	VFMADD231PS   (R8)(DI*2), Z24, Z21
+	VPMOVZXWD     (BX)(SI*2), Z24
+	VPSLLD        $0x10, Z24, Z24
+	VFMADD231PS   (DX), Z24, Z2
+	VFMADD231PS   (DX)(DI*1), Z24, Z6
+	VFMADD231PS   (DX)(DI*2), Z24, Z10
+	VFMADD231PS   (R8), Z24, Z14
+	VFMADD231PS   (R8)(DI*1), Z24, Z18
+	VFMADD231PS   (R8)(DI*2), Z24, Z22
+	VPMOVZXWD     (BX)(R9*1), Z24
+	VPSLLD        $0x10, Z24, Z24
+	VFMADD231PS   (DX), Z24, Z3
+	VFMADD231PS   (DX)(DI*1), Z24, Z7
+	VFMADD231PS   (DX)(DI*2), Z24, Z11
+	VFMADD231PS   (R8), Z24, Z15
+	VFMADD231PS   (R8)(DI*1), Z24, Z19
+	VFMADD231PS   (R8)(DI*2), Z24, Z23
+	ADDQ          $0x00000020, BX
+	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, R8
+	DECQ          R10
+	JNZ           loop93
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y24
+	VADDPS        Y24, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y24
+	VADDPS        Y24, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y24
+	VADDPS        Y24, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y24
+	VADDPS        Y24, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store94
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store94:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store95
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store95:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store96
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store96:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VEXTRACTF64X4 $0x01, Z15, Y3
+	VADDPS        Y3, Y15, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store97
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store97:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z16, Y0
+	VADDPS        Y0, Y16, Y0
+	VEXTRACTF64X4 $0x01, Z17, Y1
+	VADDPS        Y1, Y17, Y1
+	VEXTRACTF64X4 $0x01, Z18, Y2
+	VADDPS        Y2, Y18, Y2
+	VEXTRACTF64X4 $0x01, Z19, Y3
+	VADDPS        Y3, Y19, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store98
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store98:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z20, Y0
+	VADDPS        Y0, Y20, Y0
+	VEXTRACTF64X4 $0x01, Z21, Y1
+	VADDPS        Y1, Y21, Y1
+	VEXTRACTF64X4 $0x01, Z22, Y2
+	VADDPS        Y2, Y22, Y2
+	VEXTRACTF64X4 $0x01, Z23, Y3
+	VADDPS        Y3, Y23, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store99
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store99:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not91:
+	CMPQ DX, $0x07
+	JNE  not100
+
+rows101:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop102:
+	PREFETCHT0    4096(R11)
+	VPMOVZXWD     (R11), Z14
+	VPSLLD        $0x10, Z14, Z14
+	VFMADD231PS   (DX), Z14, Z0
+	VFMADD231PS   (DX)(DI*1), Z14, Z2
+	VFMADD231PS   (DX)(DI*2), Z14, Z4
+	VFMADD231PS   (R9), Z14, Z6
+	VFMADD231PS   (R9)(DI*1), Z14, Z8
+	VFMADD231PS   (R9)(DI*2), Z14, Z10
+	VFMADD231PS   (R10), Z14, Z12
+	VPMOVZXWD     (R11)(SI*1), Z14
+	VPSLLD        $0x10, Z14, Z14
+	VFMADD231PS   (DX), Z14, Z1
+	VFMADD231PS   (DX)(DI*1), Z14, Z3
+	VFMADD231PS   (DX)(DI*2), Z14, Z5
+	VFMADD231PS   (R9), Z14, Z7
+	VFMADD231PS   (R9)(DI*1), Z14, Z9
+	VFMADD231PS   (R9)(DI*2), Z14, Z11
+	VFMADD231PS   (R10), Z14, Z13
+	ADDQ          $0x00000020, R11
+	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, R9
+	ADDQ          $0x00000040, R10
+	DECQ          R12
+	JNZ           loop102
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), R9
+	ADDQ          AX, DX
+	SUBQ          R9, DX
+	MOVQ          AX, R10
+	VEXTRACTF64X4 $0x01, Z0, Y14
+	VADDPS        Y14, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y14
+	VADDPS        Y14, Y1, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store103
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store103:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store104
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store104:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store105
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store105:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y0
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store106
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store106:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store107
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store107:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VADDPS        Y0, Y10, Y0
+	VEXTRACTF64X4 $0x01, Z11, Y1
+	VADDPS        Y1, Y11, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store108
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store108:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store109
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store109:
+	VMOVSD X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows101
+	VZEROUPPER
+	RET
+
+not100:
+	CMPQ DX, $0x08
+	JNE  not110
+
+rows111:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop112:
+	PREFETCHT0    4096(R11)
+	VPMOVZXWD     (R11), Z16
+	VPSLLD        $0x10, Z16, Z16
+	VFMADD231PS   (DX), Z16, Z0
+	VFMADD231PS   (DX)(DI*1), Z16, Z2
+	VFMADD231PS   (DX)(DI*2), Z16, Z4
+	VFMADD231PS   (R9), Z16, Z6
+	VFMADD231PS   (R9)(DI*1), Z16, Z8
+	VFMADD231PS   (R9)(DI*2), Z16, Z10
+	VFMADD231PS   (R10), Z16, Z12
+	VFMADD231PS   (R10)(DI*1), Z16, Z14
+	VPMOVZXWD     (R11)(SI*1), Z16
+	VPSLLD        $0x10, Z16, Z16
+	VFMADD231PS   (DX), Z16, Z1
+	VFMADD231PS   (DX)(DI*1), Z16, Z3
+	VFMADD231PS   (DX)(DI*2), Z16, Z5
+	VFMADD231PS   (R9), Z16, Z7
+	VFMADD231PS   (R9)(DI*1), Z16, Z9
+	VFMADD231PS   (R9)(DI*2), Z16, Z11
+	VFMADD231PS   (R10), Z16, Z13
+	VFMADD231PS   (R10)(DI*1), Z16, Z15
+	ADDQ          $0x00000020, R11
+	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, R9
+	ADDQ          $0x00000040, R10
+	DECQ          R12
+	JNZ           loop112
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), R9
+	ADDQ          AX, DX
+	SUBQ          R9, DX
+	MOVQ          AX, R10
+	VEXTRACTF64X4 $0x01, Z0, Y16
+	VADDPS        Y16, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y16
+	VADDPS        Y16, Y1, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store113
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store113:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store114
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store114:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store115
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store115:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y0
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store116
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store116:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store117
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store117:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VADDPS        Y0, Y10, Y0
+	VEXTRACTF64X4 $0x01, Z11, Y1
+	VADDPS        Y1, Y11, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store118
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store118:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store119
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store119:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z14, Y0
+	VADDPS        Y0, Y14, Y0
+	VEXTRACTF64X4 $0x01, Z15, Y1
+	VADDPS        Y1, Y15, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store120
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store120:
+	VMOVSD X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows111
+	VZEROUPPER
+	RET
+
+not110:
 	VZEROUPPER
 	RET
 
@@ -457,7 +2903,7 @@ TEXT ·expandQ8_0AVX512(SB), NOSPLIT, $0-24
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 
-loop9:
+loop121:
 	VCVTPH2PS    (CX), X0
 	VBROADCASTSS X0, Z0
 	VPMOVSXBD    2(CX), Z1
@@ -471,7 +2917,7 @@ loop9:
 	ADDQ         $0x00000022, CX
 	ADDQ         $0x00000080, AX
 	DECQ         DX
-	JNZ          loop9
+	JNZ          loop121
 	VZEROUPPER
 	RET
 
@@ -490,7 +2936,7 @@ TEXT ·gemv4Q8_0AVX512(SB), NOSPLIT, $0-49
 	VXORPS Z3, Z3, Z3
 	LEAQ   4096(DX), R8
 
-loop10:
+loop122:
 	PREFETCHT0    (R8)
 	PREFETCHT0    64(R8)
 	PREFETCHT0    128(R8)
@@ -540,7 +2986,7 @@ loop10:
 	ADDQ          $0x00000022, DX
 	ADDQ          $0x00000080, CX
 	DECQ          SI
-	JNZ           loop10
+	JNZ           loop122
 	MOVQ          bias+40(FP), CX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0
@@ -555,14 +3001,1500 @@ loop10:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (CX), X0, X0
+	VMOVUPS       (CX), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+48(FP), CL
 	TESTB         CL, CL
-	JZ            store11
-	VADDPS        (AX), X0, X0
+	JZ            store123
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store11:
+store123:
 	VMOVUPS X0, (AX)
+	VZEROUPPER
+	RET
+
+// func few4Q8_0AVX512(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+// Requires: AVX, AVX512DQ, AVX512F, F16C, MMX+
+TEXT ·few4Q8_0AVX512(SB), NOSPLIT, $0-65
+	MOVQ   dst+0(FP), AX
+	MOVQ   ldd+8(FP), CX
+	MOVQ   rows+24(FP), DX
+	MOVQ   w+32(FP), BX
+	MOVQ   rowBytes+40(FP), SI
+	SHLQ   $0x02, CX
+	MOVQ   n+48(FP), DI
+	IMUL3Q $0x00000080, DI, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (SI)(SI*2), R9
+	CMPQ   DX, $0x02
+	JNE    not124
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R8
+
+loop126:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	PREFETCHT0    4224(BX)
+	VCVTPH2PS     (BX), X8
+	VBROADCASTSS  X8, Z8
+	VPMOVSXBD     2(BX), Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS        Z8, Z9, Z9
+	VFMADD231PS   (DX), Z9, Z0
+	VFMADD231PS   (DX)(DI*1), Z9, Z4
+	VPMOVSXBD     18(BX), Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS        Z8, Z9, Z9
+	VFMADD231PS   64(DX), Z9, Z0
+	VFMADD231PS   64(DX)(DI*1), Z9, Z4
+	VCVTPH2PS     (BX)(SI*1), X8
+	VBROADCASTSS  X8, Z8
+	VPMOVSXBD     2(BX)(SI*1), Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS        Z8, Z9, Z9
+	VFMADD231PS   (DX), Z9, Z1
+	VFMADD231PS   (DX)(DI*1), Z9, Z5
+	VPMOVSXBD     18(BX)(SI*1), Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS        Z8, Z9, Z9
+	VFMADD231PS   64(DX), Z9, Z1
+	VFMADD231PS   64(DX)(DI*1), Z9, Z5
+	VCVTPH2PS     (BX)(SI*2), X8
+	VBROADCASTSS  X8, Z8
+	VPMOVSXBD     2(BX)(SI*2), Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS        Z8, Z9, Z9
+	VFMADD231PS   (DX), Z9, Z2
+	VFMADD231PS   (DX)(DI*1), Z9, Z6
+	VPMOVSXBD     18(BX)(SI*2), Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS        Z8, Z9, Z9
+	VFMADD231PS   64(DX), Z9, Z2
+	VFMADD231PS   64(DX)(DI*1), Z9, Z6
+	VCVTPH2PS     (BX)(R9*1), X8
+	VBROADCASTSS  X8, Z8
+	VPMOVSXBD     2(BX)(R9*1), Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS        Z8, Z9, Z9
+	VFMADD231PS   (DX), Z9, Z3
+	VFMADD231PS   (DX)(DI*1), Z9, Z7
+	VPMOVSXBD     18(BX)(R9*1), Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS        Z8, Z9, Z9
+	VFMADD231PS   64(DX), Z9, Z3
+	VFMADD231PS   64(DX)(DI*1), Z9, Z7
+	ADDQ          $0x00000022, BX
+	ADDQ          $0x00000080, DX
+	DECQ          R8
+	JNZ           loop126
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y8
+	VADDPS        Y8, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y8
+	VADDPS        Y8, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y8
+	VADDPS        Y8, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store127
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store127:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store128
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store128:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not124:
+	CMPQ   DX, $0x03
+	JNE    not129
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R8
+
+loop131:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	PREFETCHT0    4224(BX)
+	VCVTPH2PS     (BX), X12
+	VBROADCASTSS  X12, Z12
+	VPMOVSXBD     2(BX), Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS        Z12, Z13, Z13
+	VFMADD231PS   (DX), Z13, Z0
+	VFMADD231PS   (DX)(DI*1), Z13, Z4
+	VFMADD231PS   (DX)(DI*2), Z13, Z8
+	VPMOVSXBD     18(BX), Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS        Z12, Z13, Z13
+	VFMADD231PS   64(DX), Z13, Z0
+	VFMADD231PS   64(DX)(DI*1), Z13, Z4
+	VFMADD231PS   64(DX)(DI*2), Z13, Z8
+	VCVTPH2PS     (BX)(SI*1), X12
+	VBROADCASTSS  X12, Z12
+	VPMOVSXBD     2(BX)(SI*1), Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS        Z12, Z13, Z13
+	VFMADD231PS   (DX), Z13, Z1
+	VFMADD231PS   (DX)(DI*1), Z13, Z5
+	VFMADD231PS   (DX)(DI*2), Z13, Z9
+	VPMOVSXBD     18(BX)(SI*1), Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS        Z12, Z13, Z13
+	VFMADD231PS   64(DX), Z13, Z1
+	VFMADD231PS   64(DX)(DI*1), Z13, Z5
+	VFMADD231PS   64(DX)(DI*2), Z13, Z9
+	VCVTPH2PS     (BX)(SI*2), X12
+	VBROADCASTSS  X12, Z12
+	VPMOVSXBD     2(BX)(SI*2), Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS        Z12, Z13, Z13
+	VFMADD231PS   (DX), Z13, Z2
+	VFMADD231PS   (DX)(DI*1), Z13, Z6
+	VFMADD231PS   (DX)(DI*2), Z13, Z10
+	VPMOVSXBD     18(BX)(SI*2), Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS        Z12, Z13, Z13
+	VFMADD231PS   64(DX), Z13, Z2
+	VFMADD231PS   64(DX)(DI*1), Z13, Z6
+	VFMADD231PS   64(DX)(DI*2), Z13, Z10
+	VCVTPH2PS     (BX)(R9*1), X12
+	VBROADCASTSS  X12, Z12
+	VPMOVSXBD     2(BX)(R9*1), Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS        Z12, Z13, Z13
+	VFMADD231PS   (DX), Z13, Z3
+	VFMADD231PS   (DX)(DI*1), Z13, Z7
+	VFMADD231PS   (DX)(DI*2), Z13, Z11
+	VPMOVSXBD     18(BX)(R9*1), Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS        Z12, Z13, Z13
+	VFMADD231PS   64(DX), Z13, Z3
+	VFMADD231PS   64(DX)(DI*1), Z13, Z7
+	VFMADD231PS   64(DX)(DI*2), Z13, Z11
+	ADDQ          $0x00000022, BX
+	ADDQ          $0x00000080, DX
+	DECQ          R8
+	JNZ           loop131
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y12
+	VADDPS        Y12, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y12
+	VADDPS        Y12, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y12
+	VADDPS        Y12, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y12
+	VADDPS        Y12, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store132
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store132:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store133
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store133:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store134
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store134:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not129:
+	CMPQ   DX, $0x04
+	JNE    not135
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop137:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	PREFETCHT0    4224(BX)
+	VCVTPH2PS     (BX), X16
+	VBROADCASTSS  X16, Z16
+	VPMOVSXBD     2(BX), Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS        Z16, Z17, Z17
+	VFMADD231PS   (DX), Z17, Z0
+	VFMADD231PS   (DX)(DI*1), Z17, Z4
+	VFMADD231PS   (DX)(DI*2), Z17, Z8
+	VFMADD231PS   (R8), Z17, Z12
+	VPMOVSXBD     18(BX), Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS        Z16, Z17, Z17
+	VFMADD231PS   64(DX), Z17, Z0
+	VFMADD231PS   64(DX)(DI*1), Z17, Z4
+	VFMADD231PS   64(DX)(DI*2), Z17, Z8
+	VFMADD231PS   64(R8), Z17, Z12
+	VCVTPH2PS     (BX)(SI*1), X16
+	VBROADCASTSS  X16, Z16
+	VPMOVSXBD     2(BX)(SI*1), Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS        Z16, Z17, Z17
+	VFMADD231PS   (DX), Z17, Z1
+	VFMADD231PS   (DX)(DI*1), Z17, Z5
+	VFMADD231PS   (DX)(DI*2), Z17, Z9
+	VFMADD231PS   (R8), Z17, Z13
+	VPMOVSXBD     18(BX)(SI*1), Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS        Z16, Z17, Z17
+	VFMADD231PS   64(DX), Z17, Z1
+	VFMADD231PS   64(DX)(DI*1), Z17, Z5
+	VFMADD231PS   64(DX)(DI*2), Z17, Z9
+	VFMADD231PS   64(R8), Z17, Z13
+	VCVTPH2PS     (BX)(SI*2), X16
+	VBROADCASTSS  X16, Z16
+	VPMOVSXBD     2(BX)(SI*2), Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS        Z16, Z17, Z17
+	VFMADD231PS   (DX), Z17, Z2
+	VFMADD231PS   (DX)(DI*1), Z17, Z6
+	VFMADD231PS   (DX)(DI*2), Z17, Z10
+	VFMADD231PS   (R8), Z17, Z14
+	VPMOVSXBD     18(BX)(SI*2), Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS        Z16, Z17, Z17
+	VFMADD231PS   64(DX), Z17, Z2
+	VFMADD231PS   64(DX)(DI*1), Z17, Z6
+	VFMADD231PS   64(DX)(DI*2), Z17, Z10
+	VFMADD231PS   64(R8), Z17, Z14
+	VCVTPH2PS     (BX)(R9*1), X16
+	VBROADCASTSS  X16, Z16
+	VPMOVSXBD     2(BX)(R9*1), Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS        Z16, Z17, Z17
+	VFMADD231PS   (DX), Z17, Z3
+	VFMADD231PS   (DX)(DI*1), Z17, Z7
+	VFMADD231PS   (DX)(DI*2), Z17, Z11
+	VFMADD231PS   (R8), Z17, Z15
+	VPMOVSXBD     18(BX)(R9*1), Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS        Z16, Z17, Z17
+	VFMADD231PS   64(DX), Z17, Z3
+	VFMADD231PS   64(DX)(DI*1), Z17, Z7
+	VFMADD231PS   64(DX)(DI*2), Z17, Z11
+	VFMADD231PS   64(R8), Z17, Z15
+	ADDQ          $0x00000022, BX
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R8
+	DECQ          R10
+	JNZ           loop137
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y16
+	VADDPS        Y16, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y16
+	VADDPS        Y16, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y16
+	VADDPS        Y16, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y16
+	VADDPS        Y16, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store138
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store138:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store139
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store139:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store140
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store140:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VEXTRACTF64X4 $0x01, Z15, Y3
+	VADDPS        Y3, Y15, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store141
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store141:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not135:
+	CMPQ   DX, $0x05
+	JNE    not142
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop144:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	PREFETCHT0    4224(BX)
+	VCVTPH2PS     (BX), X20
+	VBROADCASTSS  X20, Z20
+	VPMOVSXBD     2(BX), Z21
+	VCVTDQ2PS     Z21, Z21
+	VMULPS        Z20, Z21, Z21
+	VFMADD231PS   (DX), Z21, Z0
+	VFMADD231PS   (DX)(DI*1), Z21, Z4
+	VFMADD231PS   (DX)(DI*2), Z21, Z8
+	VFMADD231PS   (R8), Z21, Z12
+	VFMADD231PS   (R8)(DI*1), Z21, Z16
+	VPMOVSXBD     18(BX), Z21
+	VCVTDQ2PS     Z21, Z21
+	VMULPS        Z20, Z21, Z21
+	VFMADD231PS   64(DX), Z21, Z0
+	VFMADD231PS   64(DX)(DI*1), Z21, Z4
+	VFMADD231PS   64(DX)(DI*2), Z21, Z8
+	VFMADD231PS   64(R8), Z21, Z12
+	VFMADD231PS   64(R8)(DI*1), Z21, Z16
+	VCVTPH2PS     (BX)(SI*1), X20
+	VBROADCASTSS  X20, Z20
+	VPMOVSXBD     2(BX)(SI*1), Z21
+	VCVTDQ2PS     Z21, Z21
+	VMULPS        Z20, Z21, Z21
+	VFMADD231PS   (DX), Z21, Z1
+	VFMADD231PS   (DX)(DI*1), Z21, Z5
+	VFMADD231PS   (DX)(DI*2), Z21, Z9
+	VFMADD231PS   (R8), Z21, Z13
+	VFMADD231PS   (R8)(DI*1), Z21, Z17
+	VPMOVSXBD     18(BX)(SI*1), Z21
+	VCVTDQ2PS     Z21, Z21
+	VMULPS        Z20, Z21, Z21
+	VFMADD231PS   64(DX), Z21, Z1
+	VFMADD231PS   64(DX)(DI*1), Z21, Z5
+	VFMADD231PS   64(DX)(DI*2), Z21, Z9
+	VFMADD231PS   64(R8), Z21, Z13
+	VFMADD231PS   64(R8)(DI*1), Z21, Z17
+	VCVTPH2PS     (BX)(SI*2), X20
+	VBROADCASTSS  X20, Z20
+	VPMOVSXBD     2(BX)(SI*2), Z21
+	VCVTDQ2PS     Z21, Z21
+	VMULPS        Z20, Z21, Z21
+	VFMADD231PS   (DX), Z21, Z2
+	VFMADD231PS   (DX)(DI*1), Z21, Z6
+	VFMADD231PS   (DX)(DI*2), Z21, Z10
+	VFMADD231PS   (R8), Z21, Z14
+	VFMADD231PS   (R8)(DI*1), Z21, Z18
+	VPMOVSXBD     18(BX)(SI*2), Z21
+	VCVTDQ2PS     Z21, Z21
+	VMULPS        Z20, Z21, Z21
+	VFMADD231PS   64(DX), Z21, Z2
+	VFMADD231PS   64(DX)(DI*1), Z21, Z6
+	VFMADD231PS   64(DX)(DI*2), Z21, Z10
+	VFMADD231PS   64(R8), Z21, Z14
+	VFMADD231PS   64(R8)(DI*1), Z21, Z18
+	VCVTPH2PS     (BX)(R9*1), X20
+	VBROADCASTSS  X20, Z20
+	VPMOVSXBD     2(BX)(R9*1), Z21
+	VCVTDQ2PS     Z21, Z21
+	VMULPS        Z20, Z21, Z21
+	VFMADD231PS   (DX), Z21, Z3
+	VFMADD231PS   (DX)(DI*1), Z21, Z7
+	VFMADD231PS   (DX)(DI*2), Z21, Z11
+	VFMADD231PS   (R8), Z21, Z15
+	VFMADD231PS   (R8)(DI*1), Z21, Z19
+	VPMOVSXBD     18(BX)(R9*1), Z21
+	VCVTDQ2PS     Z21, Z21
+	VMULPS        Z20, Z21, Z21
+	VFMADD231PS   64(DX), Z21, Z3
+	VFMADD231PS   64(DX)(DI*1), Z21, Z7
+	VFMADD231PS   64(DX)(DI*2), Z21, Z11
+	VFMADD231PS   64(R8), Z21, Z15
+	VFMADD231PS   64(R8)(DI*1), Z21, Z19
+	ADDQ          $0x00000022, BX
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R8
+	DECQ          R10
+	JNZ           loop144
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y20
+	VADDPS        Y20, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y20
+	VADDPS        Y20, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y20
+	VADDPS        Y20, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y20
+	VADDPS        Y20, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store145
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store145:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store146
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store146:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store147
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store147:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VEXTRACTF64X4 $0x01, Z15, Y3
+	VADDPS        Y3, Y15, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store148
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store148:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z16, Y0
+	VADDPS        Y0, Y16, Y0
+	VEXTRACTF64X4 $0x01, Z17, Y1
+	VADDPS        Y1, Y17, Y1
+	VEXTRACTF64X4 $0x01, Z18, Y2
+	VADDPS        Y2, Y18, Y2
+	VEXTRACTF64X4 $0x01, Z19, Y3
+	VADDPS        Y3, Y19, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store149
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store149:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not142:
+	CMPQ   DX, $0x06
+	JNE    not150
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	VXORPS Z22, Z22, Z22
+	VXORPS Z23, Z23, Z23
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop152:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	PREFETCHT0    4224(BX)
+	VCVTPH2PS     (BX), X24
+	VBROADCASTSS  X24, Z24
+	VPMOVSXBD     2(BX), Z25
+	VCVTDQ2PS     Z25, Z25
+	VMULPS        Z24, Z25, Z25
+	VFMADD231PS   (DX), Z25, Z0
+	VFMADD231PS   (DX)(DI*1), Z25, Z4
+	VFMADD231PS   (DX)(DI*2), Z25, Z8
+	VFMADD231PS   (R8), Z25, Z12
+	VFMADD231PS   (R8)(DI*1), Z25, Z16
+	VFMADD231PS   (R8)(DI*2), Z25, Z20
+	VPMOVSXBD     18(BX), Z25
+	VCVTDQ2PS     Z25, Z25
+	VMULPS        Z24, Z25, Z25
+	VFMADD231PS   64(DX), Z25, Z0
+	VFMADD231PS   64(DX)(DI*1), Z25, Z4
+	VFMADD231PS   64(DX)(DI*2), Z25, Z8
+	VFMADD231PS   64(R8), Z25, Z12
+	VFMADD231PS   64(R8)(DI*1), Z25, Z16
+	VFMADD231PS   64(R8)(DI*2), Z25, Z20
+	VCVTPH2PS     (BX)(SI*1), X24
+	VBROADCASTSS  X24, Z24
+	VPMOVSXBD     2(BX)(SI*1), Z25
+	VCVTDQ2PS     Z25, Z25
+	VMULPS        Z24, Z25, Z25
+	VFMADD231PS   (DX), Z25, Z1
+	VFMADD231PS   (DX)(DI*1), Z25, Z5
+	VFMADD231PS   (DX)(DI*2), Z25, Z9
+	VFMADD231PS   (R8), Z25, Z13
+	VFMADD231PS   (R8)(DI*1), Z25, Z17
+	VFMADD231PS   (R8)(DI*2), Z25, Z21
+	VPMOVSXBD     18(BX)(SI*1), Z25
+	VCVTDQ2PS     Z25, Z25
+	VMULPS        Z24, Z25, Z25
+	VFMADD231PS   64(DX), Z25, Z1
+	VFMADD231PS   64(DX)(DI*1), Z25, Z5
+	VFMADD231PS   64(DX)(DI*2), Z25, Z9
+	VFMADD231PS   64(R8), Z25, Z13
+	VFMADD231PS   64(R8)(DI*1), Z25, Z17
+	VFMADD231PS   64(R8)(DI*2), Z25, Z21
+	VCVTPH2PS     (BX)(SI*2), X24
+	VBROADCASTSS  X24, Z24
+	VPMOVSXBD     2(BX)(SI*2), Z25
+	VCVTDQ2PS     Z25, Z25
+	VMULPS        Z24, Z25, Z25
+	VFMADD231PS   (DX), Z25, Z2
+	VFMADD231PS   (DX)(DI*1), Z25, Z6
+	VFMADD231PS   (DX)(DI*2), Z25, Z10
+	VFMADD231PS   (R8), Z25, Z14
+	VFMADD231PS   (R8)(DI*1), Z25, Z18
+	VFMADD231PS   (R8)(DI*2), Z25, Z22
+	VPMOVSXBD     18(BX)(SI*2), Z25
+	VCVTDQ2PS     Z25, Z25
+	VMULPS        Z24, Z25, Z25
+	VFMADD231PS   64(DX), Z25, Z2
+	VFMADD231PS   64(DX)(DI*1), Z25, Z6
+	VFMADD231PS   64(DX)(DI*2), Z25, Z10
+	VFMADD231PS   64(R8), Z25, Z14
+	VFMADD231PS   64(R8)(DI*1), Z25, Z18
+	VFMADD231PS   64(R8)(DI*2), Z25, Z22
+	VCVTPH2PS     (BX)(R9*1), X24
+	VBROADCASTSS  X24, Z24
+	VPMOVSXBD     2(BX)(R9*1), Z25
+	VCVTDQ2PS     Z25, Z25
+	VMULPS        Z24, Z25, Z25
+	VFMADD231PS   (DX), Z25, Z3
+	VFMADD231PS   (DX)(DI*1), Z25, Z7
+	VFMADD231PS   (DX)(DI*2), Z25, Z11
+	VFMADD231PS   (R8), Z25, Z15
+	VFMADD231PS   (R8)(DI*1), Z25, Z19
+	VFMADD231PS   (R8)(DI*2), Z25, Z23
+	VPMOVSXBD     18(BX)(R9*1), Z25
+	VCVTDQ2PS     Z25, Z25
+	VMULPS        Z24, Z25, Z25
+	VFMADD231PS   64(DX), Z25, Z3
+	VFMADD231PS   64(DX)(DI*1), Z25, Z7
+	VFMADD231PS   64(DX)(DI*2), Z25, Z11
+	VFMADD231PS   64(R8), Z25, Z15
+	VFMADD231PS   64(R8)(DI*1), Z25, Z19
+	VFMADD231PS   64(R8)(DI*2), Z25, Z23
+	ADDQ          $0x00000022, BX
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R8
+	DECQ          R10
+	JNZ           loop152
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z0, Y24
+	VADDPS        Y24, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y24
+	VADDPS        Y24, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y24
+	VADDPS        Y24, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y24
+	VADDPS        Y24, Y3, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store153
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store153:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store154
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store154:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store155
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store155:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VEXTRACTF64X4 $0x01, Z15, Y3
+	VADDPS        Y3, Y15, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store156
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store156:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z16, Y0
+	VADDPS        Y0, Y16, Y0
+	VEXTRACTF64X4 $0x01, Z17, Y1
+	VADDPS        Y1, Y17, Y1
+	VEXTRACTF64X4 $0x01, Z18, Y2
+	VADDPS        Y2, Y18, Y2
+	VEXTRACTF64X4 $0x01, Z19, Y3
+	VADDPS        Y3, Y19, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store157
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store157:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z20, Y0
+	VADDPS        Y0, Y20, Y0
+	VEXTRACTF64X4 $0x01, Z21, Y1
+	VADDPS        Y1, Y21, Y1
+	VEXTRACTF64X4 $0x01, Z22, Y2
+	VADDPS        Y2, Y22, Y2
+	VEXTRACTF64X4 $0x01, Z23, Y3
+	VADDPS        Y3, Y23, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store158
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store158:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not150:
+	CMPQ DX, $0x07
+	JNE  not159
+
+rows160:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop161:
+	PREFETCHT0    4096(R11)
+	PREFETCHT0    4160(R11)
+	VCVTPH2PS     (R11), X14
+	VBROADCASTSS  X14, Z14
+	VPMOVSXBD     2(R11), Z15
+	VCVTDQ2PS     Z15, Z15
+	VMULPS        Z14, Z15, Z15
+	VFMADD231PS   (DX), Z15, Z0
+	VFMADD231PS   (DX)(DI*1), Z15, Z2
+	VFMADD231PS   (DX)(DI*2), Z15, Z4
+	VFMADD231PS   (R9), Z15, Z6
+	VFMADD231PS   (R9)(DI*1), Z15, Z8
+	VFMADD231PS   (R9)(DI*2), Z15, Z10
+	VFMADD231PS   (R10), Z15, Z12
+	VPMOVSXBD     18(R11), Z15
+	VCVTDQ2PS     Z15, Z15
+	VMULPS        Z14, Z15, Z15
+	VFMADD231PS   64(DX), Z15, Z0
+	VFMADD231PS   64(DX)(DI*1), Z15, Z2
+	VFMADD231PS   64(DX)(DI*2), Z15, Z4
+	VFMADD231PS   64(R9), Z15, Z6
+	VFMADD231PS   64(R9)(DI*1), Z15, Z8
+	VFMADD231PS   64(R9)(DI*2), Z15, Z10
+	VFMADD231PS   64(R10), Z15, Z12
+	VCVTPH2PS     (R11)(SI*1), X14
+	VBROADCASTSS  X14, Z14
+	VPMOVSXBD     2(R11)(SI*1), Z15
+	VCVTDQ2PS     Z15, Z15
+	VMULPS        Z14, Z15, Z15
+	VFMADD231PS   (DX), Z15, Z1
+	VFMADD231PS   (DX)(DI*1), Z15, Z3
+	VFMADD231PS   (DX)(DI*2), Z15, Z5
+	VFMADD231PS   (R9), Z15, Z7
+	VFMADD231PS   (R9)(DI*1), Z15, Z9
+	VFMADD231PS   (R9)(DI*2), Z15, Z11
+	VFMADD231PS   (R10), Z15, Z13
+	VPMOVSXBD     18(R11)(SI*1), Z15
+	VCVTDQ2PS     Z15, Z15
+	VMULPS        Z14, Z15, Z15
+	VFMADD231PS   64(DX), Z15, Z1
+	VFMADD231PS   64(DX)(DI*1), Z15, Z3
+	VFMADD231PS   64(DX)(DI*2), Z15, Z5
+	VFMADD231PS   64(R9), Z15, Z7
+	VFMADD231PS   64(R9)(DI*1), Z15, Z9
+	VFMADD231PS   64(R9)(DI*2), Z15, Z11
+	VFMADD231PS   64(R10), Z15, Z13
+	ADDQ          $0x00000022, R11
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R9
+	ADDQ          $0x00000080, R10
+	DECQ          R12
+	JNZ           loop161
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), R9
+	ADDQ          AX, DX
+	SUBQ          R9, DX
+	MOVQ          AX, R10
+	VEXTRACTF64X4 $0x01, Z0, Y14
+	VADDPS        Y14, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y14
+	VADDPS        Y14, Y1, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store162
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store162:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store163
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store163:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store164
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store164:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y0
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store165
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store165:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store166
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store166:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VADDPS        Y0, Y10, Y0
+	VEXTRACTF64X4 $0x01, Z11, Y1
+	VADDPS        Y1, Y11, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store167
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store167:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store168
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store168:
+	VMOVSD X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows160
+	VZEROUPPER
+	RET
+
+not159:
+	CMPQ DX, $0x08
+	JNE  not169
+
+rows170:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop171:
+	PREFETCHT0    4096(R11)
+	PREFETCHT0    4160(R11)
+	VCVTPH2PS     (R11), X16
+	VBROADCASTSS  X16, Z16
+	VPMOVSXBD     2(R11), Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS        Z16, Z17, Z17
+	VFMADD231PS   (DX), Z17, Z0
+	VFMADD231PS   (DX)(DI*1), Z17, Z2
+	VFMADD231PS   (DX)(DI*2), Z17, Z4
+	VFMADD231PS   (R9), Z17, Z6
+	VFMADD231PS   (R9)(DI*1), Z17, Z8
+	VFMADD231PS   (R9)(DI*2), Z17, Z10
+	VFMADD231PS   (R10), Z17, Z12
+	VFMADD231PS   (R10)(DI*1), Z17, Z14
+	VPMOVSXBD     18(R11), Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS        Z16, Z17, Z17
+	VFMADD231PS   64(DX), Z17, Z0
+	VFMADD231PS   64(DX)(DI*1), Z17, Z2
+	VFMADD231PS   64(DX)(DI*2), Z17, Z4
+	VFMADD231PS   64(R9), Z17, Z6
+	VFMADD231PS   64(R9)(DI*1), Z17, Z8
+	VFMADD231PS   64(R9)(DI*2), Z17, Z10
+	VFMADD231PS   64(R10), Z17, Z12
+	VFMADD231PS   64(R10)(DI*1), Z17, Z14
+	VCVTPH2PS     (R11)(SI*1), X16
+	VBROADCASTSS  X16, Z16
+	VPMOVSXBD     2(R11)(SI*1), Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS        Z16, Z17, Z17
+	VFMADD231PS   (DX), Z17, Z1
+	VFMADD231PS   (DX)(DI*1), Z17, Z3
+	VFMADD231PS   (DX)(DI*2), Z17, Z5
+	VFMADD231PS   (R9), Z17, Z7
+	VFMADD231PS   (R9)(DI*1), Z17, Z9
+	VFMADD231PS   (R9)(DI*2), Z17, Z11
+	VFMADD231PS   (R10), Z17, Z13
+	VFMADD231PS   (R10)(DI*1), Z17, Z15
+	VPMOVSXBD     18(R11)(SI*1), Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS        Z16, Z17, Z17
+	VFMADD231PS   64(DX), Z17, Z1
+	VFMADD231PS   64(DX)(DI*1), Z17, Z3
+	VFMADD231PS   64(DX)(DI*2), Z17, Z5
+	VFMADD231PS   64(R9), Z17, Z7
+	VFMADD231PS   64(R9)(DI*1), Z17, Z9
+	VFMADD231PS   64(R9)(DI*2), Z17, Z11
+	VFMADD231PS   64(R10), Z17, Z13
+	VFMADD231PS   64(R10)(DI*1), Z17, Z15
+	ADDQ          $0x00000022, R11
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R9
+	ADDQ          $0x00000080, R10
+	DECQ          R12
+	JNZ           loop171
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), R9
+	ADDQ          AX, DX
+	SUBQ          R9, DX
+	MOVQ          AX, R10
+	VEXTRACTF64X4 $0x01, Z0, Y16
+	VADDPS        Y16, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z1, Y16
+	VADDPS        Y16, Y1, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store172
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store172:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store173
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store173:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store174
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store174:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y0
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store175
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store175:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y0
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store176
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store176:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VADDPS        Y0, Y10, Y0
+	VEXTRACTF64X4 $0x01, Z11, Y1
+	VADDPS        Y1, Y11, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store177
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store177:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store178
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store178:
+	VMOVSD        X0, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z14, Y0
+	VADDPS        Y0, Y14, Y0
+	VEXTRACTF64X4 $0x01, Z15, Y1
+	VADDPS        Y1, Y15, Y1
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVSD        (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store179
+	VMOVSD        (R10), X1
+	VADDPS        X1, X0, X0
+
+store179:
+	VMOVSD X0, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows170
+	VZEROUPPER
+	RET
+
+not169:
 	VZEROUPPER
 	RET
 
@@ -572,30 +4504,26 @@ TEXT ·expandQ4_0AVX512(SB), NOSPLIT, $0-24
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
 	MOVQ         n+16(FP), DX
-	MOVL         $0x0000000f, BX
-	VMOVD        BX, X0
-	VPBROADCASTD X0, Z0
+	VMOVUPS      iotaavx512<>+0(SB), Z0
 	MOVL         $0xc1000000, BX
 	VMOVD        BX, X1
 	VPBROADCASTD X1, Z1
 
-loop12:
+loop180:
 	VCVTPH2PS    (CX), X2
 	VBROADCASTSS X2, Z2
 	VMULPS       Z1, Z2, Z3
 	VPMOVZXBD    2(CX), Z4
-	VPANDD       Z0, Z4, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD213PS  Z3, Z2, Z5
-	VMOVUPS      Z5, (AX)
+	VFMADD231PS  Z0, Z2, Z3
+	VPERMPS      Z3, Z4, Z2
+	VMOVUPS      Z2, (AX)
 	VPSRLD       $0x04, Z4, Z4
-	VCVTDQ2PS    Z4, Z4
-	VFMADD213PS  Z3, Z2, Z4
+	VPERMPS      Z3, Z4, Z4
 	VMOVUPS      Z4, 64(AX)
 	ADDQ         $0x00000012, CX
 	ADDQ         $0x00000080, AX
 	DECQ         DX
-	JNZ          loop12
+	JNZ          loop180
 	VZEROUPPER
 	RET
 
@@ -608,9 +4536,7 @@ TEXT ·gemv4Q4_0AVX512(SB), NOSPLIT, $0-49
 	MOVQ         rowBytes+24(FP), BX
 	MOVQ         n+32(FP), SI
 	LEAQ         (BX)(BX*2), DI
-	MOVL         $0x0000000f, R8
-	VMOVD        R8, X0
-	VPBROADCASTD X0, Z0
+	VMOVUPS      iotaavx512<>+0(SB), Z0
 	MOVL         $0xc1000000, R8
 	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
@@ -620,7 +4546,7 @@ TEXT ·gemv4Q4_0AVX512(SB), NOSPLIT, $0-49
 	VXORPS       Z5, Z5, Z5
 	LEAQ         4096(DX), R8
 
-loop13:
+loop181:
 	PREFETCHT0    (R8)
 	PREFETCHT0    64(R8)
 	ADDQ          $0x00000048, R8
@@ -630,54 +4556,46 @@ loop13:
 	VBROADCASTSS  X8, Z8
 	VMULPS        Z1, Z8, Z9
 	VPMOVZXBD     2(DX), Z10
-	VPANDD        Z0, Z10, Z11
-	VCVTDQ2PS     Z11, Z11
-	VFMADD213PS   Z9, Z8, Z11
-	VFMADD231PS   Z11, Z6, Z2
+	VFMADD231PS   Z0, Z8, Z9
+	VPERMPS       Z9, Z10, Z8
+	VFMADD231PS   Z8, Z6, Z2
 	VPSRLD        $0x04, Z10, Z10
-	VCVTDQ2PS     Z10, Z10
-	VFMADD213PS   Z9, Z8, Z10
+	VPERMPS       Z9, Z10, Z10
 	VFMADD231PS   Z10, Z7, Z2
 	VCVTPH2PS     (DX)(BX*1), X8
 	VBROADCASTSS  X8, Z8
 	VMULPS        Z1, Z8, Z9
 	VPMOVZXBD     2(DX)(BX*1), Z10
-	VPANDD        Z0, Z10, Z11
-	VCVTDQ2PS     Z11, Z11
-	VFMADD213PS   Z9, Z8, Z11
-	VFMADD231PS   Z11, Z6, Z3
+	VFMADD231PS   Z0, Z8, Z9
+	VPERMPS       Z9, Z10, Z8
+	VFMADD231PS   Z8, Z6, Z3
 	VPSRLD        $0x04, Z10, Z10
-	VCVTDQ2PS     Z10, Z10
-	VFMADD213PS   Z9, Z8, Z10
+	VPERMPS       Z9, Z10, Z10
 	VFMADD231PS   Z10, Z7, Z3
 	VCVTPH2PS     (DX)(BX*2), X8
 	VBROADCASTSS  X8, Z8
 	VMULPS        Z1, Z8, Z9
 	VPMOVZXBD     2(DX)(BX*2), Z10
-	VPANDD        Z0, Z10, Z11
-	VCVTDQ2PS     Z11, Z11
-	VFMADD213PS   Z9, Z8, Z11
-	VFMADD231PS   Z11, Z6, Z4
+	VFMADD231PS   Z0, Z8, Z9
+	VPERMPS       Z9, Z10, Z8
+	VFMADD231PS   Z8, Z6, Z4
 	VPSRLD        $0x04, Z10, Z10
-	VCVTDQ2PS     Z10, Z10
-	VFMADD213PS   Z9, Z8, Z10
+	VPERMPS       Z9, Z10, Z10
 	VFMADD231PS   Z10, Z7, Z4
 	VCVTPH2PS     (DX)(DI*1), X8
 	VBROADCASTSS  X8, Z8
 	VMULPS        Z1, Z8, Z9
 	VPMOVZXBD     2(DX)(DI*1), Z10
-	VPANDD        Z0, Z10, Z11
-	VCVTDQ2PS     Z11, Z11
-	VFMADD213PS   Z9, Z8, Z11
-	VFMADD231PS   Z11, Z6, Z5
+	VFMADD231PS   Z0, Z8, Z9
+	VPERMPS       Z9, Z10, Z8
+	VFMADD231PS   Z8, Z6, Z5
 	VPSRLD        $0x04, Z10, Z10
-	VCVTDQ2PS     Z10, Z10
-	VFMADD213PS   Z9, Z8, Z10
+	VPERMPS       Z9, Z10, Z10
 	VFMADD231PS   Z10, Z7, Z5
 	ADDQ          $0x00000012, DX
 	ADDQ          $0x00000080, CX
 	DECQ          SI
-	JNZ           loop13
+	JNZ           loop181
 	MOVQ          bias+40(FP), CX
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
@@ -692,67 +4610,1544 @@ loop13:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (CX), X0, X0
+	VMOVUPS       (CX), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+48(FP), CL
 	TESTB         CL, CL
-	JZ            store14
-	VADDPS        (AX), X0, X0
+	JZ            store182
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store14:
+store182:
 	VMOVUPS X0, (AX)
+	VZEROUPPER
+	RET
+
+// func few4Q4_0AVX512(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+// Requires: AVX, AVX512DQ, AVX512F, F16C, MMX+
+TEXT ·few4Q4_0AVX512(SB), NOSPLIT, $0-65
+	MOVQ         dst+0(FP), AX
+	MOVQ         ldd+8(FP), CX
+	MOVQ         rows+24(FP), DX
+	MOVQ         w+32(FP), BX
+	MOVQ         rowBytes+40(FP), SI
+	SHLQ         $0x02, CX
+	MOVQ         n+48(FP), DI
+	IMUL3Q       $0x00000080, DI, DI
+	LEAQ         (DI)(DI*2), R8
+	LEAQ         (SI)(SI*2), R9
+	VMOVUPS      iotaavx512<>+0(SB), Z0
+	MOVL         $0xc1000000, R10
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Z1
+	CMPQ         DX, $0x02
+	JNE          not183
+	VXORPS       Z2, Z2, Z2
+	VXORPS       Z3, Z3, Z3
+	VXORPS       Z4, Z4, Z4
+	VXORPS       Z5, Z5, Z5
+	VXORPS       Z6, Z6, Z6
+	VXORPS       Z7, Z7, Z7
+	VXORPS       Z8, Z8, Z8
+	VXORPS       Z9, Z9, Z9
+	MOVQ         x+16(FP), DX
+	MOVQ         n+48(FP), R8
+
+loop185:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), X10
+	VBROADCASTSS  X10, Z10
+	VMULPS        Z1, Z10, Z11
+	VPMOVZXBD     2(BX), Z12
+	VFMADD231PS   Z0, Z10, Z11
+	VPERMPS       Z11, Z12, Z10
+	VFMADD231PS   (DX), Z10, Z2
+	VFMADD231PS   (DX)(DI*1), Z10, Z6
+	VPSRLD        $0x04, Z12, Z12
+	VPERMPS       Z11, Z12, Z12
+	VFMADD231PS   64(DX), Z12, Z2
+	VFMADD231PS   64(DX)(DI*1), Z12, Z6
+	VCVTPH2PS     (BX)(SI*1), X10
+	VBROADCASTSS  X10, Z10
+	VMULPS        Z1, Z10, Z11
+	VPMOVZXBD     2(BX)(SI*1), Z12
+	VFMADD231PS   Z0, Z10, Z11
+	VPERMPS       Z11, Z12, Z10
+	VFMADD231PS   (DX), Z10, Z3
+	VFMADD231PS   (DX)(DI*1), Z10, Z7
+	VPSRLD        $0x04, Z12, Z12
+	VPERMPS       Z11, Z12, Z12
+	VFMADD231PS   64(DX), Z12, Z3
+	VFMADD231PS   64(DX)(DI*1), Z12, Z7
+	VCVTPH2PS     (BX)(SI*2), X10
+	VBROADCASTSS  X10, Z10
+	VMULPS        Z1, Z10, Z11
+	VPMOVZXBD     2(BX)(SI*2), Z12
+	VFMADD231PS   Z0, Z10, Z11
+	VPERMPS       Z11, Z12, Z10
+	VFMADD231PS   (DX), Z10, Z4
+	VFMADD231PS   (DX)(DI*1), Z10, Z8
+	VPSRLD        $0x04, Z12, Z12
+	VPERMPS       Z11, Z12, Z12
+	VFMADD231PS   64(DX), Z12, Z4
+	VFMADD231PS   64(DX)(DI*1), Z12, Z8
+	VCVTPH2PS     (BX)(R9*1), X10
+	VBROADCASTSS  X10, Z10
+	VMULPS        Z1, Z10, Z11
+	VPMOVZXBD     2(BX)(R9*1), Z12
+	VFMADD231PS   Z0, Z10, Z11
+	VPERMPS       Z11, Z12, Z10
+	VFMADD231PS   (DX), Z10, Z5
+	VFMADD231PS   (DX)(DI*1), Z10, Z9
+	VPSRLD        $0x04, Z12, Z12
+	VPERMPS       Z11, Z12, Z12
+	VFMADD231PS   64(DX), Z12, Z5
+	VFMADD231PS   64(DX)(DI*1), Z12, Z9
+	ADDQ          $0x00000012, BX
+	ADDQ          $0x00000080, DX
+	DECQ          R8
+	JNZ           loop185
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VEXTRACTF64X4 $0x01, Z4, Y2
+	VADDPS        Y2, Y4, Y2
+	VEXTRACTF64X4 $0x01, Z5, Y3
+	VADDPS        Y3, Y5, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store186
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store186:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y0
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VEXTRACTF64X4 $0x01, Z8, Y2
+	VADDPS        Y2, Y8, Y2
+	VEXTRACTF64X4 $0x01, Z9, Y3
+	VADDPS        Y3, Y9, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store187
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store187:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not183:
+	CMPQ   DX, $0x03
+	JNE    not188
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R8
+
+loop190:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), X14
+	VBROADCASTSS  X14, Z14
+	VMULPS        Z1, Z14, Z15
+	VPMOVZXBD     2(BX), Z16
+	VFMADD231PS   Z0, Z14, Z15
+	VPERMPS       Z15, Z16, Z14
+	VFMADD231PS   (DX), Z14, Z2
+	VFMADD231PS   (DX)(DI*1), Z14, Z6
+	VFMADD231PS   (DX)(DI*2), Z14, Z10
+	VPSRLD        $0x04, Z16, Z16
+	VPERMPS       Z15, Z16, Z16
+	VFMADD231PS   64(DX), Z16, Z2
+	VFMADD231PS   64(DX)(DI*1), Z16, Z6
+	VFMADD231PS   64(DX)(DI*2), Z16, Z10
+	VCVTPH2PS     (BX)(SI*1), X14
+	VBROADCASTSS  X14, Z14
+	VMULPS        Z1, Z14, Z15
+	VPMOVZXBD     2(BX)(SI*1), Z16
+	VFMADD231PS   Z0, Z14, Z15
+	VPERMPS       Z15, Z16, Z14
+	VFMADD231PS   (DX), Z14, Z3
+	VFMADD231PS   (DX)(DI*1), Z14, Z7
+	VFMADD231PS   (DX)(DI*2), Z14, Z11
+	VPSRLD        $0x04, Z16, Z16
+	VPERMPS       Z15, Z16, Z16
+	VFMADD231PS   64(DX), Z16, Z3
+	VFMADD231PS   64(DX)(DI*1), Z16, Z7
+	VFMADD231PS   64(DX)(DI*2), Z16, Z11
+	VCVTPH2PS     (BX)(SI*2), X14
+	VBROADCASTSS  X14, Z14
+	VMULPS        Z1, Z14, Z15
+	VPMOVZXBD     2(BX)(SI*2), Z16
+	VFMADD231PS   Z0, Z14, Z15
+	VPERMPS       Z15, Z16, Z14
+	VFMADD231PS   (DX), Z14, Z4
+	VFMADD231PS   (DX)(DI*1), Z14, Z8
+	VFMADD231PS   (DX)(DI*2), Z14, Z12
+	VPSRLD        $0x04, Z16, Z16
+	VPERMPS       Z15, Z16, Z16
+	VFMADD231PS   64(DX), Z16, Z4
+	VFMADD231PS   64(DX)(DI*1), Z16, Z8
+	VFMADD231PS   64(DX)(DI*2), Z16, Z12
+	VCVTPH2PS     (BX)(R9*1), X14
+	VBROADCASTSS  X14, Z14
+	VMULPS        Z1, Z14, Z15
+	VPMOVZXBD     2(BX)(R9*1), Z16
+	VFMADD231PS   Z0, Z14, Z15
+	VPERMPS       Z15, Z16, Z14
+	VFMADD231PS   (DX), Z14, Z5
+	VFMADD231PS   (DX)(DI*1), Z14, Z9
+	VFMADD231PS   (DX)(DI*2), Z14, Z13
+	VPSRLD        $0x04, Z16, Z16
+	VPERMPS       Z15, Z16, Z16
+	VFMADD231PS   64(DX), Z16, Z5
+	VFMADD231PS   64(DX)(DI*1), Z16, Z9
+	VFMADD231PS   64(DX)(DI*2), Z16, Z13
+	ADDQ          $0x00000012, BX
+	ADDQ          $0x00000080, DX
+	DECQ          R8
+	JNZ           loop190
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VEXTRACTF64X4 $0x01, Z4, Y2
+	VADDPS        Y2, Y4, Y2
+	VEXTRACTF64X4 $0x01, Z5, Y3
+	VADDPS        Y3, Y5, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store191
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store191:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y0
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VEXTRACTF64X4 $0x01, Z8, Y2
+	VADDPS        Y2, Y8, Y2
+	VEXTRACTF64X4 $0x01, Z9, Y3
+	VADDPS        Y3, Y9, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store192
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store192:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VADDPS        Y0, Y10, Y0
+	VEXTRACTF64X4 $0x01, Z11, Y1
+	VADDPS        Y1, Y11, Y1
+	VEXTRACTF64X4 $0x01, Z12, Y2
+	VADDPS        Y2, Y12, Y2
+	VEXTRACTF64X4 $0x01, Z13, Y3
+	VADDPS        Y3, Y13, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store193
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store193:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not188:
+	CMPQ   DX, $0x04
+	JNE    not194
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop196:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), X18
+	VBROADCASTSS  X18, Z18
+	VMULPS        Z1, Z18, Z19
+	VPMOVZXBD     2(BX), Z20
+	VFMADD231PS   Z0, Z18, Z19
+	VPERMPS       Z19, Z20, Z18
+	VFMADD231PS   (DX), Z18, Z2
+	VFMADD231PS   (DX)(DI*1), Z18, Z6
+	VFMADD231PS   (DX)(DI*2), Z18, Z10
+	VFMADD231PS   (R8), Z18, Z14
+	VPSRLD        $0x04, Z20, Z20
+	VPERMPS       Z19, Z20, Z20
+	VFMADD231PS   64(DX), Z20, Z2
+	VFMADD231PS   64(DX)(DI*1), Z20, Z6
+	VFMADD231PS   64(DX)(DI*2), Z20, Z10
+	VFMADD231PS   64(R8), Z20, Z14
+	VCVTPH2PS     (BX)(SI*1), X18
+	VBROADCASTSS  X18, Z18
+	VMULPS        Z1, Z18, Z19
+	VPMOVZXBD     2(BX)(SI*1), Z20
+	VFMADD231PS   Z0, Z18, Z19
+	VPERMPS       Z19, Z20, Z18
+	VFMADD231PS   (DX), Z18, Z3
+	VFMADD231PS   (DX)(DI*1), Z18, Z7
+	VFMADD231PS   (DX)(DI*2), Z18, Z11
+	VFMADD231PS   (R8), Z18, Z15
+	VPSRLD        $0x04, Z20, Z20
+	VPERMPS       Z19, Z20, Z20
+	VFMADD231PS   64(DX), Z20, Z3
+	VFMADD231PS   64(DX)(DI*1), Z20, Z7
+	VFMADD231PS   64(DX)(DI*2), Z20, Z11
+	VFMADD231PS   64(R8), Z20, Z15
+	VCVTPH2PS     (BX)(SI*2), X18
+	VBROADCASTSS  X18, Z18
+	VMULPS        Z1, Z18, Z19
+	VPMOVZXBD     2(BX)(SI*2), Z20
+	VFMADD231PS   Z0, Z18, Z19
+	VPERMPS       Z19, Z20, Z18
+	VFMADD231PS   (DX), Z18, Z4
+	VFMADD231PS   (DX)(DI*1), Z18, Z8
+	VFMADD231PS   (DX)(DI*2), Z18, Z12
+	VFMADD231PS   (R8), Z18, Z16
+	VPSRLD        $0x04, Z20, Z20
+	VPERMPS       Z19, Z20, Z20
+	VFMADD231PS   64(DX), Z20, Z4
+	VFMADD231PS   64(DX)(DI*1), Z20, Z8
+	VFMADD231PS   64(DX)(DI*2), Z20, Z12
+	VFMADD231PS   64(R8), Z20, Z16
+	VCVTPH2PS     (BX)(R9*1), X18
+	VBROADCASTSS  X18, Z18
+	VMULPS        Z1, Z18, Z19
+	VPMOVZXBD     2(BX)(R9*1), Z20
+	VFMADD231PS   Z0, Z18, Z19
+	VPERMPS       Z19, Z20, Z18
+	VFMADD231PS   (DX), Z18, Z5
+	VFMADD231PS   (DX)(DI*1), Z18, Z9
+	VFMADD231PS   (DX)(DI*2), Z18, Z13
+	VFMADD231PS   (R8), Z18, Z17
+	VPSRLD        $0x04, Z20, Z20
+	VPERMPS       Z19, Z20, Z20
+	VFMADD231PS   64(DX), Z20, Z5
+	VFMADD231PS   64(DX)(DI*1), Z20, Z9
+	VFMADD231PS   64(DX)(DI*2), Z20, Z13
+	VFMADD231PS   64(R8), Z20, Z17
+	ADDQ          $0x00000012, BX
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R8
+	DECQ          R10
+	JNZ           loop196
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VEXTRACTF64X4 $0x01, Z4, Y2
+	VADDPS        Y2, Y4, Y2
+	VEXTRACTF64X4 $0x01, Z5, Y3
+	VADDPS        Y3, Y5, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store197
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store197:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y0
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VEXTRACTF64X4 $0x01, Z8, Y2
+	VADDPS        Y2, Y8, Y2
+	VEXTRACTF64X4 $0x01, Z9, Y3
+	VADDPS        Y3, Y9, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store198
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store198:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VADDPS        Y0, Y10, Y0
+	VEXTRACTF64X4 $0x01, Z11, Y1
+	VADDPS        Y1, Y11, Y1
+	VEXTRACTF64X4 $0x01, Z12, Y2
+	VADDPS        Y2, Y12, Y2
+	VEXTRACTF64X4 $0x01, Z13, Y3
+	VADDPS        Y3, Y13, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store199
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store199:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z14, Y0
+	VADDPS        Y0, Y14, Y0
+	VEXTRACTF64X4 $0x01, Z15, Y1
+	VADDPS        Y1, Y15, Y1
+	VEXTRACTF64X4 $0x01, Z16, Y2
+	VADDPS        Y2, Y16, Y2
+	VEXTRACTF64X4 $0x01, Z17, Y3
+	VADDPS        Y3, Y17, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store200
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store200:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not194:
+	CMPQ   DX, $0x05
+	JNE    not201
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop203:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), X22
+	VBROADCASTSS  X22, Z22
+	VMULPS        Z1, Z22, Z23
+	VPMOVZXBD     2(BX), Z24
+	VFMADD231PS   Z0, Z22, Z23
+	VPERMPS       Z23, Z24, Z22
+	VFMADD231PS   (DX), Z22, Z2
+	VFMADD231PS   (DX)(DI*1), Z22, Z6
+	VFMADD231PS   (DX)(DI*2), Z22, Z10
+	VFMADD231PS   (R8), Z22, Z14
+	VFMADD231PS   (R8)(DI*1), Z22, Z18
+	VPSRLD        $0x04, Z24, Z24
+	VPERMPS       Z23, Z24, Z24
+	VFMADD231PS   64(DX), Z24, Z2
+	VFMADD231PS   64(DX)(DI*1), Z24, Z6
+	VFMADD231PS   64(DX)(DI*2), Z24, Z10
+	VFMADD231PS   64(R8), Z24, Z14
+	VFMADD231PS   64(R8)(DI*1), Z24, Z18
+	VCVTPH2PS     (BX)(SI*1), X22
+	VBROADCASTSS  X22, Z22
+	VMULPS        Z1, Z22, Z23
+	VPMOVZXBD     2(BX)(SI*1), Z24
+	VFMADD231PS   Z0, Z22, Z23
+	VPERMPS       Z23, Z24, Z22
+	VFMADD231PS   (DX), Z22, Z3
+	VFMADD231PS   (DX)(DI*1), Z22, Z7
+	VFMADD231PS   (DX)(DI*2), Z22, Z11
+	VFMADD231PS   (R8), Z22, Z15
+	VFMADD231PS   (R8)(DI*1), Z22, Z19
+	VPSRLD        $0x04, Z24, Z24
+	VPERMPS       Z23, Z24, Z24
+	VFMADD231PS   64(DX), Z24, Z3
+	VFMADD231PS   64(DX)(DI*1), Z24, Z7
+	VFMADD231PS   64(DX)(DI*2), Z24, Z11
+	VFMADD231PS   64(R8), Z24, Z15
+	VFMADD231PS   64(R8)(DI*1), Z24, Z19
+	VCVTPH2PS     (BX)(SI*2), X22
+	VBROADCASTSS  X22, Z22
+	VMULPS        Z1, Z22, Z23
+	VPMOVZXBD     2(BX)(SI*2), Z24
+	VFMADD231PS   Z0, Z22, Z23
+	VPERMPS       Z23, Z24, Z22
+	VFMADD231PS   (DX), Z22, Z4
+	VFMADD231PS   (DX)(DI*1), Z22, Z8
+	VFMADD231PS   (DX)(DI*2), Z22, Z12
+	VFMADD231PS   (R8), Z22, Z16
+	VFMADD231PS   (R8)(DI*1), Z22, Z20
+	VPSRLD        $0x04, Z24, Z24
+	VPERMPS       Z23, Z24, Z24
+	VFMADD231PS   64(DX), Z24, Z4
+	VFMADD231PS   64(DX)(DI*1), Z24, Z8
+	VFMADD231PS   64(DX)(DI*2), Z24, Z12
+	VFMADD231PS   64(R8), Z24, Z16
+	VFMADD231PS   64(R8)(DI*1), Z24, Z20
+	VCVTPH2PS     (BX)(R9*1), X22
+	VBROADCASTSS  X22, Z22
+	VMULPS        Z1, Z22, Z23
+	VPMOVZXBD     2(BX)(R9*1), Z24
+	VFMADD231PS   Z0, Z22, Z23
+	VPERMPS       Z23, Z24, Z22
+	VFMADD231PS   (DX), Z22, Z5
+	VFMADD231PS   (DX)(DI*1), Z22, Z9
+	VFMADD231PS   (DX)(DI*2), Z22, Z13
+	VFMADD231PS   (R8), Z22, Z17
+	VFMADD231PS   (R8)(DI*1), Z22, Z21
+	VPSRLD        $0x04, Z24, Z24
+	VPERMPS       Z23, Z24, Z24
+	VFMADD231PS   64(DX), Z24, Z5
+	VFMADD231PS   64(DX)(DI*1), Z24, Z9
+	VFMADD231PS   64(DX)(DI*2), Z24, Z13
+	VFMADD231PS   64(R8), Z24, Z17
+	VFMADD231PS   64(R8)(DI*1), Z24, Z21
+	ADDQ          $0x00000012, BX
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R8
+	DECQ          R10
+	JNZ           loop203
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VEXTRACTF64X4 $0x01, Z4, Y2
+	VADDPS        Y2, Y4, Y2
+	VEXTRACTF64X4 $0x01, Z5, Y3
+	VADDPS        Y3, Y5, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store204
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store204:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y0
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VEXTRACTF64X4 $0x01, Z8, Y2
+	VADDPS        Y2, Y8, Y2
+	VEXTRACTF64X4 $0x01, Z9, Y3
+	VADDPS        Y3, Y9, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store205
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store205:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VADDPS        Y0, Y10, Y0
+	VEXTRACTF64X4 $0x01, Z11, Y1
+	VADDPS        Y1, Y11, Y1
+	VEXTRACTF64X4 $0x01, Z12, Y2
+	VADDPS        Y2, Y12, Y2
+	VEXTRACTF64X4 $0x01, Z13, Y3
+	VADDPS        Y3, Y13, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store206
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store206:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z14, Y0
+	VADDPS        Y0, Y14, Y0
+	VEXTRACTF64X4 $0x01, Z15, Y1
+	VADDPS        Y1, Y15, Y1
+	VEXTRACTF64X4 $0x01, Z16, Y2
+	VADDPS        Y2, Y16, Y2
+	VEXTRACTF64X4 $0x01, Z17, Y3
+	VADDPS        Y3, Y17, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store207
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store207:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z18, Y0
+	VADDPS        Y0, Y18, Y0
+	VEXTRACTF64X4 $0x01, Z19, Y1
+	VADDPS        Y1, Y19, Y1
+	VEXTRACTF64X4 $0x01, Z20, Y2
+	VADDPS        Y2, Y20, Y2
+	VEXTRACTF64X4 $0x01, Z21, Y3
+	VADDPS        Y3, Y21, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store208
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store208:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not201:
+	CMPQ   DX, $0x06
+	JNE    not209
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	VXORPS Z22, Z22, Z22
+	VXORPS Z23, Z23, Z23
+	VXORPS Z24, Z24, Z24
+	VXORPS Z25, Z25, Z25
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop211:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), X26
+	VBROADCASTSS  X26, Z26
+	VMULPS        Z1, Z26, Z27
+	VPMOVZXBD     2(BX), Z28
+	VFMADD231PS   Z0, Z26, Z27
+	VPERMPS       Z27, Z28, Z26
+	VFMADD231PS   (DX), Z26, Z2
+	VFMADD231PS   (DX)(DI*1), Z26, Z6
+	VFMADD231PS   (DX)(DI*2), Z26, Z10
+	VFMADD231PS   (R8), Z26, Z14
+	VFMADD231PS   (R8)(DI*1), Z26, Z18
+	VFMADD231PS   (R8)(DI*2), Z26, Z22
+	VPSRLD        $0x04, Z28, Z28
+	VPERMPS       Z27, Z28, Z28
+	VFMADD231PS   64(DX), Z28, Z2
+	VFMADD231PS   64(DX)(DI*1), Z28, Z6
+	VFMADD231PS   64(DX)(DI*2), Z28, Z10
+	VFMADD231PS   64(R8), Z28, Z14
+	VFMADD231PS   64(R8)(DI*1), Z28, Z18
+	VFMADD231PS   64(R8)(DI*2), Z28, Z22
+	VCVTPH2PS     (BX)(SI*1), X26
+	VBROADCASTSS  X26, Z26
+	VMULPS        Z1, Z26, Z27
+	VPMOVZXBD     2(BX)(SI*1), Z28
+	VFMADD231PS   Z0, Z26, Z27
+	VPERMPS       Z27, Z28, Z26
+	VFMADD231PS   (DX), Z26, Z3
+	VFMADD231PS   (DX)(DI*1), Z26, Z7
+	VFMADD231PS   (DX)(DI*2), Z26, Z11
+	VFMADD231PS   (R8), Z26, Z15
+	VFMADD231PS   (R8)(DI*1), Z26, Z19
+	VFMADD231PS   (R8)(DI*2), Z26, Z23
+	VPSRLD        $0x04, Z28, Z28
+	VPERMPS       Z27, Z28, Z28
+	VFMADD231PS   64(DX), Z28, Z3
+	VFMADD231PS   64(DX)(DI*1), Z28, Z7
+	VFMADD231PS   64(DX)(DI*2), Z28, Z11
+	VFMADD231PS   64(R8), Z28, Z15
+	VFMADD231PS   64(R8)(DI*1), Z28, Z19
+	VFMADD231PS   64(R8)(DI*2), Z28, Z23
+	VCVTPH2PS     (BX)(SI*2), X26
+	VBROADCASTSS  X26, Z26
+	VMULPS        Z1, Z26, Z27
+	VPMOVZXBD     2(BX)(SI*2), Z28
+	VFMADD231PS   Z0, Z26, Z27
+	VPERMPS       Z27, Z28, Z26
+	VFMADD231PS   (DX), Z26, Z4
+	VFMADD231PS   (DX)(DI*1), Z26, Z8
+	VFMADD231PS   (DX)(DI*2), Z26, Z12
+	VFMADD231PS   (R8), Z26, Z16
+	VFMADD231PS   (R8)(DI*1), Z26, Z20
+	VFMADD231PS   (R8)(DI*2), Z26, Z24
+	VPSRLD        $0x04, Z28, Z28
+	VPERMPS       Z27, Z28, Z28
+	VFMADD231PS   64(DX), Z28, Z4
+	VFMADD231PS   64(DX)(DI*1), Z28, Z8
+	VFMADD231PS   64(DX)(DI*2), Z28, Z12
+	VFMADD231PS   64(R8), Z28, Z16
+	VFMADD231PS   64(R8)(DI*1), Z28, Z20
+	VFMADD231PS   64(R8)(DI*2), Z28, Z24
+	VCVTPH2PS     (BX)(R9*1), X26
+	VBROADCASTSS  X26, Z26
+	VMULPS        Z1, Z26, Z27
+	VPMOVZXBD     2(BX)(R9*1), Z28
+	VFMADD231PS   Z0, Z26, Z27
+	VPERMPS       Z27, Z28, Z26
+	VFMADD231PS   (DX), Z26, Z5
+	VFMADD231PS   (DX)(DI*1), Z26, Z9
+	VFMADD231PS   (DX)(DI*2), Z26, Z13
+	VFMADD231PS   (R8), Z26, Z17
+	VFMADD231PS   (R8)(DI*1), Z26, Z21
+	VFMADD231PS   (R8)(DI*2), Z26, Z25
+	VPSRLD        $0x04, Z28, Z28
+	VPERMPS       Z27, Z28, Z28
+	VFMADD231PS   64(DX), Z28, Z5
+	VFMADD231PS   64(DX)(DI*1), Z28, Z9
+	VFMADD231PS   64(DX)(DI*2), Z28, Z13
+	VFMADD231PS   64(R8), Z28, Z17
+	VFMADD231PS   64(R8)(DI*1), Z28, Z21
+	VFMADD231PS   64(R8)(DI*2), Z28, Z25
+	ADDQ          $0x00000012, BX
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R8
+	DECQ          R10
+	JNZ           loop211
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y0
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VEXTRACTF64X4 $0x01, Z4, Y2
+	VADDPS        Y2, Y4, Y2
+	VEXTRACTF64X4 $0x01, Z5, Y3
+	VADDPS        Y3, Y5, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store212
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store212:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y0
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VEXTRACTF64X4 $0x01, Z8, Y2
+	VADDPS        Y2, Y8, Y2
+	VEXTRACTF64X4 $0x01, Z9, Y3
+	VADDPS        Y3, Y9, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store213
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store213:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VADDPS        Y0, Y10, Y0
+	VEXTRACTF64X4 $0x01, Z11, Y1
+	VADDPS        Y1, Y11, Y1
+	VEXTRACTF64X4 $0x01, Z12, Y2
+	VADDPS        Y2, Y12, Y2
+	VEXTRACTF64X4 $0x01, Z13, Y3
+	VADDPS        Y3, Y13, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store214
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store214:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z14, Y0
+	VADDPS        Y0, Y14, Y0
+	VEXTRACTF64X4 $0x01, Z15, Y1
+	VADDPS        Y1, Y15, Y1
+	VEXTRACTF64X4 $0x01, Z16, Y2
+	VADDPS        Y2, Y16, Y2
+	VEXTRACTF64X4 $0x01, Z17, Y3
+	VADDPS        Y3, Y17, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store215
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store215:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z18, Y0
+	VADDPS        Y0, Y18, Y0
+	VEXTRACTF64X4 $0x01, Z19, Y1
+	VADDPS        Y1, Y19, Y1
+	VEXTRACTF64X4 $0x01, Z20, Y2
+	VADDPS        Y2, Y20, Y2
+	VEXTRACTF64X4 $0x01, Z21, Y3
+	VADDPS        Y3, Y21, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store216
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store216:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z22, Y0
+	VADDPS        Y0, Y22, Y0
+	VEXTRACTF64X4 $0x01, Z23, Y1
+	VADDPS        Y1, Y23, Y1
+	VEXTRACTF64X4 $0x01, Z24, Y2
+	VADDPS        Y2, Y24, Y2
+	VEXTRACTF64X4 $0x01, Z25, Y3
+	VADDPS        Y3, Y25, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store217
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store217:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not209:
+	CMPQ DX, $0x07
+	JNE  not218
+
+rows219:
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop220:
+	PREFETCHT0    4096(R11)
+	VCVTPH2PS     (R11), X16
+	VBROADCASTSS  X16, Z16
+	VMULPS        Z1, Z16, Z17
+	VPMOVZXBD     2(R11), Z18
+	VFMADD231PS   Z0, Z16, Z17
+	VPERMPS       Z17, Z18, Z16
+	VFMADD231PS   (DX), Z16, Z2
+	VFMADD231PS   (DX)(DI*1), Z16, Z4
+	VFMADD231PS   (DX)(DI*2), Z16, Z6
+	VFMADD231PS   (R9), Z16, Z8
+	VFMADD231PS   (R9)(DI*1), Z16, Z10
+	VFMADD231PS   (R9)(DI*2), Z16, Z12
+	VFMADD231PS   (R10), Z16, Z14
+	VPSRLD        $0x04, Z18, Z18
+	VPERMPS       Z17, Z18, Z18
+	VFMADD231PS   64(DX), Z18, Z2
+	VFMADD231PS   64(DX)(DI*1), Z18, Z4
+	VFMADD231PS   64(DX)(DI*2), Z18, Z6
+	VFMADD231PS   64(R9), Z18, Z8
+	VFMADD231PS   64(R9)(DI*1), Z18, Z10
+	VFMADD231PS   64(R9)(DI*2), Z18, Z12
+	VFMADD231PS   64(R10), Z18, Z14
+	VCVTPH2PS     (R11)(SI*1), X16
+	VBROADCASTSS  X16, Z16
+	VMULPS        Z1, Z16, Z17
+	VPMOVZXBD     2(R11)(SI*1), Z18
+	VFMADD231PS   Z0, Z16, Z17
+	VPERMPS       Z17, Z18, Z16
+	VFMADD231PS   (DX), Z16, Z3
+	VFMADD231PS   (DX)(DI*1), Z16, Z5
+	VFMADD231PS   (DX)(DI*2), Z16, Z7
+	VFMADD231PS   (R9), Z16, Z9
+	VFMADD231PS   (R9)(DI*1), Z16, Z11
+	VFMADD231PS   (R9)(DI*2), Z16, Z13
+	VFMADD231PS   (R10), Z16, Z15
+	VPSRLD        $0x04, Z18, Z18
+	VPERMPS       Z17, Z18, Z18
+	VFMADD231PS   64(DX), Z18, Z3
+	VFMADD231PS   64(DX)(DI*1), Z18, Z5
+	VFMADD231PS   64(DX)(DI*2), Z18, Z7
+	VFMADD231PS   64(R9), Z18, Z9
+	VFMADD231PS   64(R9)(DI*1), Z18, Z11
+	VFMADD231PS   64(R9)(DI*2), Z18, Z13
+	VFMADD231PS   64(R10), Z18, Z15
+	ADDQ          $0x00000012, R11
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R9
+	ADDQ          $0x00000080, R10
+	DECQ          R12
+	JNZ           loop220
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), R9
+	ADDQ          AX, DX
+	SUBQ          R9, DX
+	MOVQ          AX, R10
+	VEXTRACTF64X4 $0x01, Z2, Y16
+	VADDPS        Y16, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y16
+	VADDPS        Y16, Y3, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store221
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store221:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z4, Y2
+	VADDPS        Y2, Y4, Y2
+	VEXTRACTF64X4 $0x01, Z5, Y3
+	VADDPS        Y3, Y5, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store222
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store222:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store223
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store223:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z8, Y2
+	VADDPS        Y2, Y8, Y2
+	VEXTRACTF64X4 $0x01, Z9, Y3
+	VADDPS        Y3, Y9, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store224
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store224:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store225
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store225:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z12, Y2
+	VADDPS        Y2, Y12, Y2
+	VEXTRACTF64X4 $0x01, Z13, Y3
+	VADDPS        Y3, Y13, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store226
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store226:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VEXTRACTF64X4 $0x01, Z15, Y3
+	VADDPS        Y3, Y15, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store227
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store227:
+	VMOVSD X2, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows219
+	VZEROUPPER
+	RET
+
+not218:
+	CMPQ DX, $0x08
+	JNE  not228
+
+rows229:
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop230:
+	PREFETCHT0    4096(R11)
+	VCVTPH2PS     (R11), X18
+	VBROADCASTSS  X18, Z18
+	VMULPS        Z1, Z18, Z19
+	VPMOVZXBD     2(R11), Z20
+	VFMADD231PS   Z0, Z18, Z19
+	VPERMPS       Z19, Z20, Z18
+	VFMADD231PS   (DX), Z18, Z2
+	VFMADD231PS   (DX)(DI*1), Z18, Z4
+	VFMADD231PS   (DX)(DI*2), Z18, Z6
+	VFMADD231PS   (R9), Z18, Z8
+	VFMADD231PS   (R9)(DI*1), Z18, Z10
+	VFMADD231PS   (R9)(DI*2), Z18, Z12
+	VFMADD231PS   (R10), Z18, Z14
+	VFMADD231PS   (R10)(DI*1), Z18, Z16
+	VPSRLD        $0x04, Z20, Z20
+	VPERMPS       Z19, Z20, Z20
+	VFMADD231PS   64(DX), Z20, Z2
+	VFMADD231PS   64(DX)(DI*1), Z20, Z4
+	VFMADD231PS   64(DX)(DI*2), Z20, Z6
+	VFMADD231PS   64(R9), Z20, Z8
+	VFMADD231PS   64(R9)(DI*1), Z20, Z10
+	VFMADD231PS   64(R9)(DI*2), Z20, Z12
+	VFMADD231PS   64(R10), Z20, Z14
+	VFMADD231PS   64(R10)(DI*1), Z20, Z16
+	VCVTPH2PS     (R11)(SI*1), X18
+	VBROADCASTSS  X18, Z18
+	VMULPS        Z1, Z18, Z19
+	VPMOVZXBD     2(R11)(SI*1), Z20
+	VFMADD231PS   Z0, Z18, Z19
+	VPERMPS       Z19, Z20, Z18
+	VFMADD231PS   (DX), Z18, Z3
+	VFMADD231PS   (DX)(DI*1), Z18, Z5
+	VFMADD231PS   (DX)(DI*2), Z18, Z7
+	VFMADD231PS   (R9), Z18, Z9
+	VFMADD231PS   (R9)(DI*1), Z18, Z11
+	VFMADD231PS   (R9)(DI*2), Z18, Z13
+	VFMADD231PS   (R10), Z18, Z15
+	VFMADD231PS   (R10)(DI*1), Z18, Z17
+	VPSRLD        $0x04, Z20, Z20
+	VPERMPS       Z19, Z20, Z20
+	VFMADD231PS   64(DX), Z20, Z3
+	VFMADD231PS   64(DX)(DI*1), Z20, Z5
+	VFMADD231PS   64(DX)(DI*2), Z20, Z7
+	VFMADD231PS   64(R9), Z20, Z9
+	VFMADD231PS   64(R9)(DI*1), Z20, Z11
+	VFMADD231PS   64(R9)(DI*2), Z20, Z13
+	VFMADD231PS   64(R10), Z20, Z15
+	VFMADD231PS   64(R10)(DI*1), Z20, Z17
+	ADDQ          $0x00000012, R11
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R9
+	ADDQ          $0x00000080, R10
+	DECQ          R12
+	JNZ           loop230
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), R9
+	ADDQ          AX, DX
+	SUBQ          R9, DX
+	MOVQ          AX, R10
+	VEXTRACTF64X4 $0x01, Z2, Y18
+	VADDPS        Y18, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z3, Y18
+	VADDPS        Y18, Y3, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store231
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store231:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z4, Y2
+	VADDPS        Y2, Y4, Y2
+	VEXTRACTF64X4 $0x01, Z5, Y3
+	VADDPS        Y3, Y5, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store232
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store232:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y3, Y7, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store233
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store233:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z8, Y2
+	VADDPS        Y2, Y8, Y2
+	VEXTRACTF64X4 $0x01, Z9, Y3
+	VADDPS        Y3, Y9, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store234
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store234:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VEXTRACTF64X4 $0x01, Z11, Y3
+	VADDPS        Y3, Y11, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store235
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store235:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z12, Y2
+	VADDPS        Y2, Y12, Y2
+	VEXTRACTF64X4 $0x01, Z13, Y3
+	VADDPS        Y3, Y13, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store236
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store236:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VEXTRACTF64X4 $0x01, Z15, Y3
+	VADDPS        Y3, Y15, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store237
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store237:
+	VMOVSD        X2, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z16, Y2
+	VADDPS        Y2, Y16, Y2
+	VEXTRACTF64X4 $0x01, Z17, Y3
+	VADDPS        Y3, Y17, Y3
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VADDPS        X3, X2, X2
+	VMOVSD        (DX), X3
+	VADDPS        X3, X2, X2
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store238
+	VMOVSD        (R10), X3
+	VADDPS        X3, X2, X2
+
+store238:
+	VMOVSD X2, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows229
+	VZEROUPPER
+	RET
+
+not228:
 	VZEROUPPER
 	RET
 
 // func expandQ4_1AVX512(dst *float32, src *byte, n int)
 // Requires: AVX, AVX512F, F16C
 TEXT ·expandQ4_1AVX512(SB), NOSPLIT, $0-24
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         n+16(FP), DX
-	MOVL         $0x0000000f, BX
-	VMOVD        BX, X0
-	VPBROADCASTD X0, Z0
+	MOVQ    dst+0(FP), AX
+	MOVQ    src+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPS iotaavx512<>+0(SB), Z0
 
-loop15:
+loop239:
 	VCVTPH2PS    (CX), X1
 	VBROADCASTSS X1, Z2
 	VMOVSHDUP    X1, X1
 	VBROADCASTSS X1, Z1
 	VPMOVZXBD    4(CX), Z3
-	VPANDD       Z0, Z3, Z4
-	VCVTDQ2PS    Z4, Z4
-	VFMADD213PS  Z1, Z2, Z4
-	VMOVUPS      Z4, (AX)
+	VFMADD231PS  Z0, Z2, Z1
+	VPERMPS      Z1, Z3, Z2
+	VMOVUPS      Z2, (AX)
 	VPSRLD       $0x04, Z3, Z3
-	VCVTDQ2PS    Z3, Z3
-	VFMADD213PS  Z1, Z2, Z3
+	VPERMPS      Z1, Z3, Z3
 	VMOVUPS      Z3, 64(AX)
 	ADDQ         $0x00000014, CX
 	ADDQ         $0x00000080, AX
 	DECQ         DX
-	JNZ          loop15
+	JNZ          loop239
 	VZEROUPPER
 	RET
 
 // func gemv4Q4_1AVX512(dst *float32, x *float32, w *byte, rowBytes int, n int, bias *float32, add bool)
 // Requires: AVX, AVX512DQ, AVX512F, F16C, MMX+
 TEXT ·gemv4Q4_1AVX512(SB), NOSPLIT, $0-49
-	MOVQ         dst+0(FP), AX
-	MOVQ         x+8(FP), CX
-	MOVQ         w+16(FP), DX
-	MOVQ         rowBytes+24(FP), BX
-	MOVQ         n+32(FP), SI
-	LEAQ         (BX)(BX*2), DI
-	MOVL         $0x0000000f, R8
-	VMOVD        R8, X0
-	VPBROADCASTD X0, Z0
-	VXORPS       Z1, Z1, Z1
-	VXORPS       Z2, Z2, Z2
-	VXORPS       Z3, Z3, Z3
-	VXORPS       Z4, Z4, Z4
-	LEAQ         4096(DX), R8
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    w+16(FP), DX
+	MOVQ    rowBytes+24(FP), BX
+	MOVQ    n+32(FP), SI
+	LEAQ    (BX)(BX*2), DI
+	VMOVUPS iotaavx512<>+0(SB), Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	LEAQ    4096(DX), R8
 
-loop16:
+loop240:
 	PREFETCHT0    (R8)
 	PREFETCHT0    64(R8)
 	ADDQ          $0x00000050, R8
@@ -763,57 +6158,49 @@ loop16:
 	VMOVSHDUP     X7, X7
 	VBROADCASTSS  X7, Z7
 	VPMOVZXBD     4(DX), Z9
-	VPANDD        Z0, Z9, Z10
-	VCVTDQ2PS     Z10, Z10
-	VFMADD213PS   Z7, Z8, Z10
-	VFMADD231PS   Z10, Z5, Z1
+	VFMADD231PS   Z0, Z8, Z7
+	VPERMPS       Z7, Z9, Z8
+	VFMADD231PS   Z8, Z5, Z1
 	VPSRLD        $0x04, Z9, Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD213PS   Z7, Z8, Z9
+	VPERMPS       Z7, Z9, Z9
 	VFMADD231PS   Z9, Z6, Z1
 	VCVTPH2PS     (DX)(BX*1), X7
 	VBROADCASTSS  X7, Z8
 	VMOVSHDUP     X7, X7
 	VBROADCASTSS  X7, Z7
 	VPMOVZXBD     4(DX)(BX*1), Z9
-	VPANDD        Z0, Z9, Z10
-	VCVTDQ2PS     Z10, Z10
-	VFMADD213PS   Z7, Z8, Z10
-	VFMADD231PS   Z10, Z5, Z2
+	VFMADD231PS   Z0, Z8, Z7
+	VPERMPS       Z7, Z9, Z8
+	VFMADD231PS   Z8, Z5, Z2
 	VPSRLD        $0x04, Z9, Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD213PS   Z7, Z8, Z9
+	VPERMPS       Z7, Z9, Z9
 	VFMADD231PS   Z9, Z6, Z2
 	VCVTPH2PS     (DX)(BX*2), X7
 	VBROADCASTSS  X7, Z8
 	VMOVSHDUP     X7, X7
 	VBROADCASTSS  X7, Z7
 	VPMOVZXBD     4(DX)(BX*2), Z9
-	VPANDD        Z0, Z9, Z10
-	VCVTDQ2PS     Z10, Z10
-	VFMADD213PS   Z7, Z8, Z10
-	VFMADD231PS   Z10, Z5, Z3
+	VFMADD231PS   Z0, Z8, Z7
+	VPERMPS       Z7, Z9, Z8
+	VFMADD231PS   Z8, Z5, Z3
 	VPSRLD        $0x04, Z9, Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD213PS   Z7, Z8, Z9
+	VPERMPS       Z7, Z9, Z9
 	VFMADD231PS   Z9, Z6, Z3
 	VCVTPH2PS     (DX)(DI*1), X7
 	VBROADCASTSS  X7, Z8
 	VMOVSHDUP     X7, X7
 	VBROADCASTSS  X7, Z7
 	VPMOVZXBD     4(DX)(DI*1), Z9
-	VPANDD        Z0, Z9, Z10
-	VCVTDQ2PS     Z10, Z10
-	VFMADD213PS   Z7, Z8, Z10
-	VFMADD231PS   Z10, Z5, Z4
+	VFMADD231PS   Z0, Z8, Z7
+	VPERMPS       Z7, Z9, Z8
+	VFMADD231PS   Z8, Z5, Z4
 	VPSRLD        $0x04, Z9, Z9
-	VCVTDQ2PS     Z9, Z9
-	VFMADD213PS   Z7, Z8, Z9
+	VPERMPS       Z7, Z9, Z9
 	VFMADD231PS   Z9, Z6, Z4
 	ADDQ          $0x00000014, DX
 	ADDQ          $0x00000080, CX
 	DECQ          SI
-	JNZ           loop16
+	JNZ           loop240
 	MOVQ          bias+40(FP), CX
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
@@ -828,14 +6215,1518 @@ loop16:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (CX), X0, X0
+	VMOVUPS       (CX), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+48(FP), CL
 	TESTB         CL, CL
-	JZ            store17
-	VADDPS        (AX), X0, X0
+	JZ            store241
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store17:
+store241:
 	VMOVUPS X0, (AX)
+	VZEROUPPER
+	RET
+
+// func few4Q4_1AVX512(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes int, n int, bias *float32, add bool)
+// Requires: AVX, AVX512DQ, AVX512F, F16C, MMX+
+TEXT ·few4Q4_1AVX512(SB), NOSPLIT, $0-65
+	MOVQ    dst+0(FP), AX
+	MOVQ    ldd+8(FP), CX
+	MOVQ    rows+24(FP), DX
+	MOVQ    w+32(FP), BX
+	MOVQ    rowBytes+40(FP), SI
+	SHLQ    $0x02, CX
+	MOVQ    n+48(FP), DI
+	IMUL3Q  $0x00000080, DI, DI
+	LEAQ    (DI)(DI*2), R8
+	LEAQ    (SI)(SI*2), R9
+	VMOVUPS iotaavx512<>+0(SB), Z0
+	CMPQ    DX, $0x02
+	JNE     not242
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	MOVQ    x+16(FP), DX
+	MOVQ    n+48(FP), R8
+
+loop244:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), X9
+	VBROADCASTSS  X9, Z10
+	VMOVSHDUP     X9, X9
+	VBROADCASTSS  X9, Z9
+	VPMOVZXBD     4(BX), Z11
+	VFMADD231PS   Z0, Z10, Z9
+	VPERMPS       Z9, Z11, Z10
+	VFMADD231PS   (DX), Z10, Z1
+	VFMADD231PS   (DX)(DI*1), Z10, Z5
+	VPSRLD        $0x04, Z11, Z11
+	VPERMPS       Z9, Z11, Z11
+	VFMADD231PS   64(DX), Z11, Z1
+	VFMADD231PS   64(DX)(DI*1), Z11, Z5
+	VCVTPH2PS     (BX)(SI*1), X9
+	VBROADCASTSS  X9, Z10
+	VMOVSHDUP     X9, X9
+	VBROADCASTSS  X9, Z9
+	VPMOVZXBD     4(BX)(SI*1), Z11
+	VFMADD231PS   Z0, Z10, Z9
+	VPERMPS       Z9, Z11, Z10
+	VFMADD231PS   (DX), Z10, Z2
+	VFMADD231PS   (DX)(DI*1), Z10, Z6
+	VPSRLD        $0x04, Z11, Z11
+	VPERMPS       Z9, Z11, Z11
+	VFMADD231PS   64(DX), Z11, Z2
+	VFMADD231PS   64(DX)(DI*1), Z11, Z6
+	VCVTPH2PS     (BX)(SI*2), X9
+	VBROADCASTSS  X9, Z10
+	VMOVSHDUP     X9, X9
+	VBROADCASTSS  X9, Z9
+	VPMOVZXBD     4(BX)(SI*2), Z11
+	VFMADD231PS   Z0, Z10, Z9
+	VPERMPS       Z9, Z11, Z10
+	VFMADD231PS   (DX), Z10, Z3
+	VFMADD231PS   (DX)(DI*1), Z10, Z7
+	VPSRLD        $0x04, Z11, Z11
+	VPERMPS       Z9, Z11, Z11
+	VFMADD231PS   64(DX), Z11, Z3
+	VFMADD231PS   64(DX)(DI*1), Z11, Z7
+	VCVTPH2PS     (BX)(R9*1), X9
+	VBROADCASTSS  X9, Z10
+	VMOVSHDUP     X9, X9
+	VBROADCASTSS  X9, Z9
+	VPMOVZXBD     4(BX)(R9*1), Z11
+	VFMADD231PS   Z0, Z10, Z9
+	VPERMPS       Z9, Z11, Z10
+	VFMADD231PS   (DX), Z10, Z4
+	VFMADD231PS   (DX)(DI*1), Z10, Z8
+	VPSRLD        $0x04, Z11, Z11
+	VPERMPS       Z9, Z11, Z11
+	VFMADD231PS   64(DX), Z11, Z4
+	VFMADD231PS   64(DX)(DI*1), Z11, Z8
+	ADDQ          $0x00000014, BX
+	ADDQ          $0x00000080, DX
+	DECQ          R8
+	JNZ           loop244
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y0
+	VEXTRACTF64X4 $0x01, Z2, Y1
+	VADDPS        Y1, Y2, Y1
+	VEXTRACTF64X4 $0x01, Z3, Y2
+	VADDPS        Y2, Y3, Y2
+	VEXTRACTF64X4 $0x01, Z4, Y3
+	VADDPS        Y3, Y4, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store245
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store245:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z5, Y0
+	VADDPS        Y0, Y5, Y0
+	VEXTRACTF64X4 $0x01, Z6, Y1
+	VADDPS        Y1, Y6, Y1
+	VEXTRACTF64X4 $0x01, Z7, Y2
+	VADDPS        Y2, Y7, Y2
+	VEXTRACTF64X4 $0x01, Z8, Y3
+	VADDPS        Y3, Y8, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store246
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store246:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not242:
+	CMPQ   DX, $0x03
+	JNE    not247
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	MOVQ   x+16(FP), DX
+	MOVQ   n+48(FP), R8
+
+loop249:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), X13
+	VBROADCASTSS  X13, Z14
+	VMOVSHDUP     X13, X13
+	VBROADCASTSS  X13, Z13
+	VPMOVZXBD     4(BX), Z15
+	VFMADD231PS   Z0, Z14, Z13
+	VPERMPS       Z13, Z15, Z14
+	VFMADD231PS   (DX), Z14, Z1
+	VFMADD231PS   (DX)(DI*1), Z14, Z5
+	VFMADD231PS   (DX)(DI*2), Z14, Z9
+	VPSRLD        $0x04, Z15, Z15
+	VPERMPS       Z13, Z15, Z15
+	VFMADD231PS   64(DX), Z15, Z1
+	VFMADD231PS   64(DX)(DI*1), Z15, Z5
+	VFMADD231PS   64(DX)(DI*2), Z15, Z9
+	VCVTPH2PS     (BX)(SI*1), X13
+	VBROADCASTSS  X13, Z14
+	VMOVSHDUP     X13, X13
+	VBROADCASTSS  X13, Z13
+	VPMOVZXBD     4(BX)(SI*1), Z15
+	VFMADD231PS   Z0, Z14, Z13
+	VPERMPS       Z13, Z15, Z14
+	VFMADD231PS   (DX), Z14, Z2
+	VFMADD231PS   (DX)(DI*1), Z14, Z6
+	VFMADD231PS   (DX)(DI*2), Z14, Z10
+	VPSRLD        $0x04, Z15, Z15
+	VPERMPS       Z13, Z15, Z15
+	VFMADD231PS   64(DX), Z15, Z2
+	VFMADD231PS   64(DX)(DI*1), Z15, Z6
+	VFMADD231PS   64(DX)(DI*2), Z15, Z10
+	VCVTPH2PS     (BX)(SI*2), X13
+	VBROADCASTSS  X13, Z14
+	VMOVSHDUP     X13, X13
+	VBROADCASTSS  X13, Z13
+	VPMOVZXBD     4(BX)(SI*2), Z15
+	VFMADD231PS   Z0, Z14, Z13
+	VPERMPS       Z13, Z15, Z14
+	VFMADD231PS   (DX), Z14, Z3
+	VFMADD231PS   (DX)(DI*1), Z14, Z7
+	VFMADD231PS   (DX)(DI*2), Z14, Z11
+	VPSRLD        $0x04, Z15, Z15
+	VPERMPS       Z13, Z15, Z15
+	VFMADD231PS   64(DX), Z15, Z3
+	VFMADD231PS   64(DX)(DI*1), Z15, Z7
+	VFMADD231PS   64(DX)(DI*2), Z15, Z11
+	VCVTPH2PS     (BX)(R9*1), X13
+	VBROADCASTSS  X13, Z14
+	VMOVSHDUP     X13, X13
+	VBROADCASTSS  X13, Z13
+	VPMOVZXBD     4(BX)(R9*1), Z15
+	VFMADD231PS   Z0, Z14, Z13
+	VPERMPS       Z13, Z15, Z14
+	VFMADD231PS   (DX), Z14, Z4
+	VFMADD231PS   (DX)(DI*1), Z14, Z8
+	VFMADD231PS   (DX)(DI*2), Z14, Z12
+	VPSRLD        $0x04, Z15, Z15
+	VPERMPS       Z13, Z15, Z15
+	VFMADD231PS   64(DX), Z15, Z4
+	VFMADD231PS   64(DX)(DI*1), Z15, Z8
+	VFMADD231PS   64(DX)(DI*2), Z15, Z12
+	ADDQ          $0x00000014, BX
+	ADDQ          $0x00000080, DX
+	DECQ          R8
+	JNZ           loop249
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y0
+	VEXTRACTF64X4 $0x01, Z2, Y1
+	VADDPS        Y1, Y2, Y1
+	VEXTRACTF64X4 $0x01, Z3, Y2
+	VADDPS        Y2, Y3, Y2
+	VEXTRACTF64X4 $0x01, Z4, Y3
+	VADDPS        Y3, Y4, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store250
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store250:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z5, Y0
+	VADDPS        Y0, Y5, Y0
+	VEXTRACTF64X4 $0x01, Z6, Y1
+	VADDPS        Y1, Y6, Y1
+	VEXTRACTF64X4 $0x01, Z7, Y2
+	VADDPS        Y2, Y7, Y2
+	VEXTRACTF64X4 $0x01, Z8, Y3
+	VADDPS        Y3, Y8, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store251
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store251:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z9, Y0
+	VADDPS        Y0, Y9, Y0
+	VEXTRACTF64X4 $0x01, Z10, Y1
+	VADDPS        Y1, Y10, Y1
+	VEXTRACTF64X4 $0x01, Z11, Y2
+	VADDPS        Y2, Y11, Y2
+	VEXTRACTF64X4 $0x01, Z12, Y3
+	VADDPS        Y3, Y12, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store252
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store252:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not247:
+	CMPQ   DX, $0x04
+	JNE    not253
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop255:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), X17
+	VBROADCASTSS  X17, Z18
+	VMOVSHDUP     X17, X17
+	VBROADCASTSS  X17, Z17
+	VPMOVZXBD     4(BX), Z19
+	VFMADD231PS   Z0, Z18, Z17
+	VPERMPS       Z17, Z19, Z18
+	VFMADD231PS   (DX), Z18, Z1
+	VFMADD231PS   (DX)(DI*1), Z18, Z5
+	VFMADD231PS   (DX)(DI*2), Z18, Z9
+	VFMADD231PS   (R8), Z18, Z13
+	VPSRLD        $0x04, Z19, Z19
+	VPERMPS       Z17, Z19, Z19
+	VFMADD231PS   64(DX), Z19, Z1
+	VFMADD231PS   64(DX)(DI*1), Z19, Z5
+	VFMADD231PS   64(DX)(DI*2), Z19, Z9
+	VFMADD231PS   64(R8), Z19, Z13
+	VCVTPH2PS     (BX)(SI*1), X17
+	VBROADCASTSS  X17, Z18
+	VMOVSHDUP     X17, X17
+	VBROADCASTSS  X17, Z17
+	VPMOVZXBD     4(BX)(SI*1), Z19
+	VFMADD231PS   Z0, Z18, Z17
+	VPERMPS       Z17, Z19, Z18
+	VFMADD231PS   (DX), Z18, Z2
+	VFMADD231PS   (DX)(DI*1), Z18, Z6
+	VFMADD231PS   (DX)(DI*2), Z18, Z10
+	VFMADD231PS   (R8), Z18, Z14
+	VPSRLD        $0x04, Z19, Z19
+	VPERMPS       Z17, Z19, Z19
+	VFMADD231PS   64(DX), Z19, Z2
+	VFMADD231PS   64(DX)(DI*1), Z19, Z6
+	VFMADD231PS   64(DX)(DI*2), Z19, Z10
+	VFMADD231PS   64(R8), Z19, Z14
+	VCVTPH2PS     (BX)(SI*2), X17
+	VBROADCASTSS  X17, Z18
+	VMOVSHDUP     X17, X17
+	VBROADCASTSS  X17, Z17
+	VPMOVZXBD     4(BX)(SI*2), Z19
+	VFMADD231PS   Z0, Z18, Z17
+	VPERMPS       Z17, Z19, Z18
+	VFMADD231PS   (DX), Z18, Z3
+	VFMADD231PS   (DX)(DI*1), Z18, Z7
+	VFMADD231PS   (DX)(DI*2), Z18, Z11
+	VFMADD231PS   (R8), Z18, Z15
+	VPSRLD        $0x04, Z19, Z19
+	VPERMPS       Z17, Z19, Z19
+	VFMADD231PS   64(DX), Z19, Z3
+	VFMADD231PS   64(DX)(DI*1), Z19, Z7
+	VFMADD231PS   64(DX)(DI*2), Z19, Z11
+	VFMADD231PS   64(R8), Z19, Z15
+	VCVTPH2PS     (BX)(R9*1), X17
+	VBROADCASTSS  X17, Z18
+	VMOVSHDUP     X17, X17
+	VBROADCASTSS  X17, Z17
+	VPMOVZXBD     4(BX)(R9*1), Z19
+	VFMADD231PS   Z0, Z18, Z17
+	VPERMPS       Z17, Z19, Z18
+	VFMADD231PS   (DX), Z18, Z4
+	VFMADD231PS   (DX)(DI*1), Z18, Z8
+	VFMADD231PS   (DX)(DI*2), Z18, Z12
+	VFMADD231PS   (R8), Z18, Z16
+	VPSRLD        $0x04, Z19, Z19
+	VPERMPS       Z17, Z19, Z19
+	VFMADD231PS   64(DX), Z19, Z4
+	VFMADD231PS   64(DX)(DI*1), Z19, Z8
+	VFMADD231PS   64(DX)(DI*2), Z19, Z12
+	VFMADD231PS   64(R8), Z19, Z16
+	ADDQ          $0x00000014, BX
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R8
+	DECQ          R10
+	JNZ           loop255
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y0
+	VEXTRACTF64X4 $0x01, Z2, Y1
+	VADDPS        Y1, Y2, Y1
+	VEXTRACTF64X4 $0x01, Z3, Y2
+	VADDPS        Y2, Y3, Y2
+	VEXTRACTF64X4 $0x01, Z4, Y3
+	VADDPS        Y3, Y4, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store256
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store256:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z5, Y0
+	VADDPS        Y0, Y5, Y0
+	VEXTRACTF64X4 $0x01, Z6, Y1
+	VADDPS        Y1, Y6, Y1
+	VEXTRACTF64X4 $0x01, Z7, Y2
+	VADDPS        Y2, Y7, Y2
+	VEXTRACTF64X4 $0x01, Z8, Y3
+	VADDPS        Y3, Y8, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store257
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store257:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z9, Y0
+	VADDPS        Y0, Y9, Y0
+	VEXTRACTF64X4 $0x01, Z10, Y1
+	VADDPS        Y1, Y10, Y1
+	VEXTRACTF64X4 $0x01, Z11, Y2
+	VADDPS        Y2, Y11, Y2
+	VEXTRACTF64X4 $0x01, Z12, Y3
+	VADDPS        Y3, Y12, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store258
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store258:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z13, Y0
+	VADDPS        Y0, Y13, Y0
+	VEXTRACTF64X4 $0x01, Z14, Y1
+	VADDPS        Y1, Y14, Y1
+	VEXTRACTF64X4 $0x01, Z15, Y2
+	VADDPS        Y2, Y15, Y2
+	VEXTRACTF64X4 $0x01, Z16, Y3
+	VADDPS        Y3, Y16, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store259
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store259:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not253:
+	CMPQ   DX, $0x05
+	JNE    not260
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop262:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), X21
+	VBROADCASTSS  X21, Z22
+	VMOVSHDUP     X21, X21
+	VBROADCASTSS  X21, Z21
+	VPMOVZXBD     4(BX), Z23
+	VFMADD231PS   Z0, Z22, Z21
+	VPERMPS       Z21, Z23, Z22
+	VFMADD231PS   (DX), Z22, Z1
+	VFMADD231PS   (DX)(DI*1), Z22, Z5
+	VFMADD231PS   (DX)(DI*2), Z22, Z9
+	VFMADD231PS   (R8), Z22, Z13
+	VFMADD231PS   (R8)(DI*1), Z22, Z17
+	VPSRLD        $0x04, Z23, Z23
+	VPERMPS       Z21, Z23, Z23
+	VFMADD231PS   64(DX), Z23, Z1
+	VFMADD231PS   64(DX)(DI*1), Z23, Z5
+	VFMADD231PS   64(DX)(DI*2), Z23, Z9
+	VFMADD231PS   64(R8), Z23, Z13
+	VFMADD231PS   64(R8)(DI*1), Z23, Z17
+	VCVTPH2PS     (BX)(SI*1), X21
+	VBROADCASTSS  X21, Z22
+	VMOVSHDUP     X21, X21
+	VBROADCASTSS  X21, Z21
+	VPMOVZXBD     4(BX)(SI*1), Z23
+	VFMADD231PS   Z0, Z22, Z21
+	VPERMPS       Z21, Z23, Z22
+	VFMADD231PS   (DX), Z22, Z2
+	VFMADD231PS   (DX)(DI*1), Z22, Z6
+	VFMADD231PS   (DX)(DI*2), Z22, Z10
+	VFMADD231PS   (R8), Z22, Z14
+	VFMADD231PS   (R8)(DI*1), Z22, Z18
+	VPSRLD        $0x04, Z23, Z23
+	VPERMPS       Z21, Z23, Z23
+	VFMADD231PS   64(DX), Z23, Z2
+	VFMADD231PS   64(DX)(DI*1), Z23, Z6
+	VFMADD231PS   64(DX)(DI*2), Z23, Z10
+	VFMADD231PS   64(R8), Z23, Z14
+	VFMADD231PS   64(R8)(DI*1), Z23, Z18
+	VCVTPH2PS     (BX)(SI*2), X21
+	VBROADCASTSS  X21, Z22
+	VMOVSHDUP     X21, X21
+	VBROADCASTSS  X21, Z21
+	VPMOVZXBD     4(BX)(SI*2), Z23
+	VFMADD231PS   Z0, Z22, Z21
+	VPERMPS       Z21, Z23, Z22
+	VFMADD231PS   (DX), Z22, Z3
+	VFMADD231PS   (DX)(DI*1), Z22, Z7
+	VFMADD231PS   (DX)(DI*2), Z22, Z11
+	VFMADD231PS   (R8), Z22, Z15
+	VFMADD231PS   (R8)(DI*1), Z22, Z19
+	VPSRLD        $0x04, Z23, Z23
+	VPERMPS       Z21, Z23, Z23
+	VFMADD231PS   64(DX), Z23, Z3
+	VFMADD231PS   64(DX)(DI*1), Z23, Z7
+	VFMADD231PS   64(DX)(DI*2), Z23, Z11
+	VFMADD231PS   64(R8), Z23, Z15
+	VFMADD231PS   64(R8)(DI*1), Z23, Z19
+	VCVTPH2PS     (BX)(R9*1), X21
+	VBROADCASTSS  X21, Z22
+	VMOVSHDUP     X21, X21
+	VBROADCASTSS  X21, Z21
+	VPMOVZXBD     4(BX)(R9*1), Z23
+	VFMADD231PS   Z0, Z22, Z21
+	VPERMPS       Z21, Z23, Z22
+	VFMADD231PS   (DX), Z22, Z4
+	VFMADD231PS   (DX)(DI*1), Z22, Z8
+	VFMADD231PS   (DX)(DI*2), Z22, Z12
+	VFMADD231PS   (R8), Z22, Z16
+	VFMADD231PS   (R8)(DI*1), Z22, Z20
+	VPSRLD        $0x04, Z23, Z23
+	VPERMPS       Z21, Z23, Z23
+	VFMADD231PS   64(DX), Z23, Z4
+	VFMADD231PS   64(DX)(DI*1), Z23, Z8
+	VFMADD231PS   64(DX)(DI*2), Z23, Z12
+	VFMADD231PS   64(R8), Z23, Z16
+	VFMADD231PS   64(R8)(DI*1), Z23, Z20
+	ADDQ          $0x00000014, BX
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R8
+	DECQ          R10
+	JNZ           loop262
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y0
+	VEXTRACTF64X4 $0x01, Z2, Y1
+	VADDPS        Y1, Y2, Y1
+	VEXTRACTF64X4 $0x01, Z3, Y2
+	VADDPS        Y2, Y3, Y2
+	VEXTRACTF64X4 $0x01, Z4, Y3
+	VADDPS        Y3, Y4, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store263
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store263:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z5, Y0
+	VADDPS        Y0, Y5, Y0
+	VEXTRACTF64X4 $0x01, Z6, Y1
+	VADDPS        Y1, Y6, Y1
+	VEXTRACTF64X4 $0x01, Z7, Y2
+	VADDPS        Y2, Y7, Y2
+	VEXTRACTF64X4 $0x01, Z8, Y3
+	VADDPS        Y3, Y8, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store264
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store264:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z9, Y0
+	VADDPS        Y0, Y9, Y0
+	VEXTRACTF64X4 $0x01, Z10, Y1
+	VADDPS        Y1, Y10, Y1
+	VEXTRACTF64X4 $0x01, Z11, Y2
+	VADDPS        Y2, Y11, Y2
+	VEXTRACTF64X4 $0x01, Z12, Y3
+	VADDPS        Y3, Y12, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store265
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store265:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z13, Y0
+	VADDPS        Y0, Y13, Y0
+	VEXTRACTF64X4 $0x01, Z14, Y1
+	VADDPS        Y1, Y14, Y1
+	VEXTRACTF64X4 $0x01, Z15, Y2
+	VADDPS        Y2, Y15, Y2
+	VEXTRACTF64X4 $0x01, Z16, Y3
+	VADDPS        Y3, Y16, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store266
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store266:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z17, Y0
+	VADDPS        Y0, Y17, Y0
+	VEXTRACTF64X4 $0x01, Z18, Y1
+	VADDPS        Y1, Y18, Y1
+	VEXTRACTF64X4 $0x01, Z19, Y2
+	VADDPS        Y2, Y19, Y2
+	VEXTRACTF64X4 $0x01, Z20, Y3
+	VADDPS        Y3, Y20, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store267
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store267:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not260:
+	CMPQ   DX, $0x06
+	JNE    not268
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	VXORPS Z22, Z22, Z22
+	VXORPS Z23, Z23, Z23
+	VXORPS Z24, Z24, Z24
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R8
+	MOVQ   n+48(FP), R10
+
+loop270:
+	PREFETCHT0    4096(BX)
+	PREFETCHT0    4160(BX)
+	VCVTPH2PS     (BX), X25
+	VBROADCASTSS  X25, Z26
+	VMOVSHDUP     X25, X25
+	VBROADCASTSS  X25, Z25
+	VPMOVZXBD     4(BX), Z27
+	VFMADD231PS   Z0, Z26, Z25
+	VPERMPS       Z25, Z27, Z26
+	VFMADD231PS   (DX), Z26, Z1
+	VFMADD231PS   (DX)(DI*1), Z26, Z5
+	VFMADD231PS   (DX)(DI*2), Z26, Z9
+	VFMADD231PS   (R8), Z26, Z13
+	VFMADD231PS   (R8)(DI*1), Z26, Z17
+	VFMADD231PS   (R8)(DI*2), Z26, Z21
+	VPSRLD        $0x04, Z27, Z27
+	VPERMPS       Z25, Z27, Z27
+	VFMADD231PS   64(DX), Z27, Z1
+	VFMADD231PS   64(DX)(DI*1), Z27, Z5
+	VFMADD231PS   64(DX)(DI*2), Z27, Z9
+	VFMADD231PS   64(R8), Z27, Z13
+	VFMADD231PS   64(R8)(DI*1), Z27, Z17
+	VFMADD231PS   64(R8)(DI*2), Z27, Z21
+	VCVTPH2PS     (BX)(SI*1), X25
+	VBROADCASTSS  X25, Z26
+	VMOVSHDUP     X25, X25
+	VBROADCASTSS  X25, Z25
+	VPMOVZXBD     4(BX)(SI*1), Z27
+	VFMADD231PS   Z0, Z26, Z25
+	VPERMPS       Z25, Z27, Z26
+	VFMADD231PS   (DX), Z26, Z2
+	VFMADD231PS   (DX)(DI*1), Z26, Z6
+	VFMADD231PS   (DX)(DI*2), Z26, Z10
+	VFMADD231PS   (R8), Z26, Z14
+	VFMADD231PS   (R8)(DI*1), Z26, Z18
+	VFMADD231PS   (R8)(DI*2), Z26, Z22
+	VPSRLD        $0x04, Z27, Z27
+	VPERMPS       Z25, Z27, Z27
+	VFMADD231PS   64(DX), Z27, Z2
+	VFMADD231PS   64(DX)(DI*1), Z27, Z6
+	VFMADD231PS   64(DX)(DI*2), Z27, Z10
+	VFMADD231PS   64(R8), Z27, Z14
+	VFMADD231PS   64(R8)(DI*1), Z27, Z18
+	VFMADD231PS   64(R8)(DI*2), Z27, Z22
+	VCVTPH2PS     (BX)(SI*2), X25
+	VBROADCASTSS  X25, Z26
+	VMOVSHDUP     X25, X25
+	VBROADCASTSS  X25, Z25
+	VPMOVZXBD     4(BX)(SI*2), Z27
+	VFMADD231PS   Z0, Z26, Z25
+	VPERMPS       Z25, Z27, Z26
+	VFMADD231PS   (DX), Z26, Z3
+	VFMADD231PS   (DX)(DI*1), Z26, Z7
+	VFMADD231PS   (DX)(DI*2), Z26, Z11
+	VFMADD231PS   (R8), Z26, Z15
+	VFMADD231PS   (R8)(DI*1), Z26, Z19
+	VFMADD231PS   (R8)(DI*2), Z26, Z23
+	VPSRLD        $0x04, Z27, Z27
+	VPERMPS       Z25, Z27, Z27
+	VFMADD231PS   64(DX), Z27, Z3
+	VFMADD231PS   64(DX)(DI*1), Z27, Z7
+	VFMADD231PS   64(DX)(DI*2), Z27, Z11
+	VFMADD231PS   64(R8), Z27, Z15
+	VFMADD231PS   64(R8)(DI*1), Z27, Z19
+	VFMADD231PS   64(R8)(DI*2), Z27, Z23
+	VCVTPH2PS     (BX)(R9*1), X25
+	VBROADCASTSS  X25, Z26
+	VMOVSHDUP     X25, X25
+	VBROADCASTSS  X25, Z25
+	VPMOVZXBD     4(BX)(R9*1), Z27
+	VFMADD231PS   Z0, Z26, Z25
+	VPERMPS       Z25, Z27, Z26
+	VFMADD231PS   (DX), Z26, Z4
+	VFMADD231PS   (DX)(DI*1), Z26, Z8
+	VFMADD231PS   (DX)(DI*2), Z26, Z12
+	VFMADD231PS   (R8), Z26, Z16
+	VFMADD231PS   (R8)(DI*1), Z26, Z20
+	VFMADD231PS   (R8)(DI*2), Z26, Z24
+	VPSRLD        $0x04, Z27, Z27
+	VPERMPS       Z25, Z27, Z27
+	VFMADD231PS   64(DX), Z27, Z4
+	VFMADD231PS   64(DX)(DI*1), Z27, Z8
+	VFMADD231PS   64(DX)(DI*2), Z27, Z12
+	VFMADD231PS   64(R8), Z27, Z16
+	VFMADD231PS   64(R8)(DI*1), Z27, Z20
+	VFMADD231PS   64(R8)(DI*2), Z27, Z24
+	ADDQ          $0x00000014, BX
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R8
+	DECQ          R10
+	JNZ           loop270
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), BX
+	ADDQ          AX, DX
+	SUBQ          BX, DX
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y0
+	VEXTRACTF64X4 $0x01, Z2, Y1
+	VADDPS        Y1, Y2, Y1
+	VEXTRACTF64X4 $0x01, Z3, Y2
+	VADDPS        Y2, Y3, Y2
+	VEXTRACTF64X4 $0x01, Z4, Y3
+	VADDPS        Y3, Y4, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store271
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store271:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z5, Y0
+	VADDPS        Y0, Y5, Y0
+	VEXTRACTF64X4 $0x01, Z6, Y1
+	VADDPS        Y1, Y6, Y1
+	VEXTRACTF64X4 $0x01, Z7, Y2
+	VADDPS        Y2, Y7, Y2
+	VEXTRACTF64X4 $0x01, Z8, Y3
+	VADDPS        Y3, Y8, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store272
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store272:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z9, Y0
+	VADDPS        Y0, Y9, Y0
+	VEXTRACTF64X4 $0x01, Z10, Y1
+	VADDPS        Y1, Y10, Y1
+	VEXTRACTF64X4 $0x01, Z11, Y2
+	VADDPS        Y2, Y11, Y2
+	VEXTRACTF64X4 $0x01, Z12, Y3
+	VADDPS        Y3, Y12, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store273
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store273:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z13, Y0
+	VADDPS        Y0, Y13, Y0
+	VEXTRACTF64X4 $0x01, Z14, Y1
+	VADDPS        Y1, Y14, Y1
+	VEXTRACTF64X4 $0x01, Z15, Y2
+	VADDPS        Y2, Y15, Y2
+	VEXTRACTF64X4 $0x01, Z16, Y3
+	VADDPS        Y3, Y16, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store274
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store274:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z17, Y0
+	VADDPS        Y0, Y17, Y0
+	VEXTRACTF64X4 $0x01, Z18, Y1
+	VADDPS        Y1, Y18, Y1
+	VEXTRACTF64X4 $0x01, Z19, Y2
+	VADDPS        Y2, Y19, Y2
+	VEXTRACTF64X4 $0x01, Z20, Y3
+	VADDPS        Y3, Y20, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), BL
+	TESTB         BL, BL
+	JZ            store275
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store275:
+	VMOVUPS       X0, (AX)
+	ADDQ          CX, AX
+	VEXTRACTF64X4 $0x01, Z21, Y0
+	VADDPS        Y0, Y21, Y0
+	VEXTRACTF64X4 $0x01, Z22, Y1
+	VADDPS        Y1, Y22, Y1
+	VEXTRACTF64X4 $0x01, Z23, Y2
+	VADDPS        Y2, Y23, Y2
+	VEXTRACTF64X4 $0x01, Z24, Y3
+	VADDPS        Y3, Y24, Y3
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y1
+	VHADDPS       Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       (DX), X1
+	VADDPS        X1, X0, X0
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store276
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
+
+store276:
+	VMOVUPS X0, (AX)
+	ADDQ    CX, AX
+	VZEROUPPER
+	RET
+
+not268:
+	CMPQ DX, $0x07
+	JNE  not277
+
+rows278:
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop279:
+	PREFETCHT0    4096(R11)
+	VCVTPH2PS     (R11), X15
+	VBROADCASTSS  X15, Z16
+	VMOVSHDUP     X15, X15
+	VBROADCASTSS  X15, Z15
+	VPMOVZXBD     4(R11), Z17
+	VFMADD231PS   Z0, Z16, Z15
+	VPERMPS       Z15, Z17, Z16
+	VFMADD231PS   (DX), Z16, Z1
+	VFMADD231PS   (DX)(DI*1), Z16, Z3
+	VFMADD231PS   (DX)(DI*2), Z16, Z5
+	VFMADD231PS   (R9), Z16, Z7
+	VFMADD231PS   (R9)(DI*1), Z16, Z9
+	VFMADD231PS   (R9)(DI*2), Z16, Z11
+	VFMADD231PS   (R10), Z16, Z13
+	VPSRLD        $0x04, Z17, Z17
+	VPERMPS       Z15, Z17, Z17
+	VFMADD231PS   64(DX), Z17, Z1
+	VFMADD231PS   64(DX)(DI*1), Z17, Z3
+	VFMADD231PS   64(DX)(DI*2), Z17, Z5
+	VFMADD231PS   64(R9), Z17, Z7
+	VFMADD231PS   64(R9)(DI*1), Z17, Z9
+	VFMADD231PS   64(R9)(DI*2), Z17, Z11
+	VFMADD231PS   64(R10), Z17, Z13
+	VCVTPH2PS     (R11)(SI*1), X15
+	VBROADCASTSS  X15, Z16
+	VMOVSHDUP     X15, X15
+	VBROADCASTSS  X15, Z15
+	VPMOVZXBD     4(R11)(SI*1), Z17
+	VFMADD231PS   Z0, Z16, Z15
+	VPERMPS       Z15, Z17, Z16
+	VFMADD231PS   (DX), Z16, Z2
+	VFMADD231PS   (DX)(DI*1), Z16, Z4
+	VFMADD231PS   (DX)(DI*2), Z16, Z6
+	VFMADD231PS   (R9), Z16, Z8
+	VFMADD231PS   (R9)(DI*1), Z16, Z10
+	VFMADD231PS   (R9)(DI*2), Z16, Z12
+	VFMADD231PS   (R10), Z16, Z14
+	VPSRLD        $0x04, Z17, Z17
+	VPERMPS       Z15, Z17, Z17
+	VFMADD231PS   64(DX), Z17, Z2
+	VFMADD231PS   64(DX)(DI*1), Z17, Z4
+	VFMADD231PS   64(DX)(DI*2), Z17, Z6
+	VFMADD231PS   64(R9), Z17, Z8
+	VFMADD231PS   64(R9)(DI*1), Z17, Z10
+	VFMADD231PS   64(R9)(DI*2), Z17, Z12
+	VFMADD231PS   64(R10), Z17, Z14
+	ADDQ          $0x00000014, R11
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R9
+	ADDQ          $0x00000080, R10
+	DECQ          R12
+	JNZ           loop279
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), R9
+	ADDQ          AX, DX
+	SUBQ          R9, DX
+	MOVQ          AX, R10
+	VEXTRACTF64X4 $0x01, Z1, Y15
+	VADDPS        Y15, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y15
+	VADDPS        Y15, Y2, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store280
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store280:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VEXTRACTF64X4 $0x01, Z4, Y2
+	VADDPS        Y2, Y4, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store281
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store281:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store282
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store282:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VEXTRACTF64X4 $0x01, Z8, Y2
+	VADDPS        Y2, Y8, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store283
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store283:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store284
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store284:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z11, Y1
+	VADDPS        Y1, Y11, Y1
+	VEXTRACTF64X4 $0x01, Z12, Y2
+	VADDPS        Y2, Y12, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store285
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store285:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store286
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store286:
+	VMOVSD X1, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows278
+	VZEROUPPER
+	RET
+
+not277:
+	CMPQ DX, $0x08
+	JNE  not287
+
+rows288:
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	MOVQ   x+16(FP), DX
+	LEAQ   (DX)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	MOVQ   n+48(FP), R12
+	MOVQ   BX, R11
+
+loop289:
+	PREFETCHT0    4096(R11)
+	VCVTPH2PS     (R11), X17
+	VBROADCASTSS  X17, Z18
+	VMOVSHDUP     X17, X17
+	VBROADCASTSS  X17, Z17
+	VPMOVZXBD     4(R11), Z19
+	VFMADD231PS   Z0, Z18, Z17
+	VPERMPS       Z17, Z19, Z18
+	VFMADD231PS   (DX), Z18, Z1
+	VFMADD231PS   (DX)(DI*1), Z18, Z3
+	VFMADD231PS   (DX)(DI*2), Z18, Z5
+	VFMADD231PS   (R9), Z18, Z7
+	VFMADD231PS   (R9)(DI*1), Z18, Z9
+	VFMADD231PS   (R9)(DI*2), Z18, Z11
+	VFMADD231PS   (R10), Z18, Z13
+	VFMADD231PS   (R10)(DI*1), Z18, Z15
+	VPSRLD        $0x04, Z19, Z19
+	VPERMPS       Z17, Z19, Z19
+	VFMADD231PS   64(DX), Z19, Z1
+	VFMADD231PS   64(DX)(DI*1), Z19, Z3
+	VFMADD231PS   64(DX)(DI*2), Z19, Z5
+	VFMADD231PS   64(R9), Z19, Z7
+	VFMADD231PS   64(R9)(DI*1), Z19, Z9
+	VFMADD231PS   64(R9)(DI*2), Z19, Z11
+	VFMADD231PS   64(R10), Z19, Z13
+	VFMADD231PS   64(R10)(DI*1), Z19, Z15
+	VCVTPH2PS     (R11)(SI*1), X17
+	VBROADCASTSS  X17, Z18
+	VMOVSHDUP     X17, X17
+	VBROADCASTSS  X17, Z17
+	VPMOVZXBD     4(R11)(SI*1), Z19
+	VFMADD231PS   Z0, Z18, Z17
+	VPERMPS       Z17, Z19, Z18
+	VFMADD231PS   (DX), Z18, Z2
+	VFMADD231PS   (DX)(DI*1), Z18, Z4
+	VFMADD231PS   (DX)(DI*2), Z18, Z6
+	VFMADD231PS   (R9), Z18, Z8
+	VFMADD231PS   (R9)(DI*1), Z18, Z10
+	VFMADD231PS   (R9)(DI*2), Z18, Z12
+	VFMADD231PS   (R10), Z18, Z14
+	VFMADD231PS   (R10)(DI*1), Z18, Z16
+	VPSRLD        $0x04, Z19, Z19
+	VPERMPS       Z17, Z19, Z19
+	VFMADD231PS   64(DX), Z19, Z2
+	VFMADD231PS   64(DX)(DI*1), Z19, Z4
+	VFMADD231PS   64(DX)(DI*2), Z19, Z6
+	VFMADD231PS   64(R9), Z19, Z8
+	VFMADD231PS   64(R9)(DI*1), Z19, Z10
+	VFMADD231PS   64(R9)(DI*2), Z19, Z12
+	VFMADD231PS   64(R10), Z19, Z14
+	VFMADD231PS   64(R10)(DI*1), Z19, Z16
+	ADDQ          $0x00000014, R11
+	ADDQ          $0x00000080, DX
+	ADDQ          $0x00000080, R9
+	ADDQ          $0x00000080, R10
+	DECQ          R12
+	JNZ           loop289
+	MOVQ          bias+56(FP), DX
+	MOVQ          dst+0(FP), R9
+	ADDQ          AX, DX
+	SUBQ          R9, DX
+	MOVQ          AX, R10
+	VEXTRACTF64X4 $0x01, Z1, Y17
+	VADDPS        Y17, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y17
+	VADDPS        Y17, Y2, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store290
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store290:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z3, Y1
+	VADDPS        Y1, Y3, Y1
+	VEXTRACTF64X4 $0x01, Z4, Y2
+	VADDPS        Y2, Y4, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store291
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store291:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y1, Y5, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store292
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store292:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z7, Y1
+	VADDPS        Y1, Y7, Y1
+	VEXTRACTF64X4 $0x01, Z8, Y2
+	VADDPS        Y2, Y8, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store293
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store293:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z9, Y1
+	VADDPS        Y1, Y9, Y1
+	VEXTRACTF64X4 $0x01, Z10, Y2
+	VADDPS        Y2, Y10, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store294
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store294:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z11, Y1
+	VADDPS        Y1, Y11, Y1
+	VEXTRACTF64X4 $0x01, Z12, Y2
+	VADDPS        Y2, Y12, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store295
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store295:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z13, Y1
+	VADDPS        Y1, Y13, Y1
+	VEXTRACTF64X4 $0x01, Z14, Y2
+	VADDPS        Y2, Y14, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), R11
+	TESTB         R11, R11
+	JZ            store296
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store296:
+	VMOVSD        X1, (R10)
+	ADDQ          CX, R10
+	VEXTRACTF64X4 $0x01, Z15, Y1
+	VADDPS        Y1, Y15, Y1
+	VEXTRACTF64X4 $0x01, Z16, Y2
+	VADDPS        Y2, Y16, Y2
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X1
+	VMOVSD        (DX), X2
+	VADDPS        X2, X1, X1
+	MOVB          add+64(FP), DL
+	TESTB         DL, DL
+	JZ            store297
+	VMOVSD        (R10), X2
+	VADDPS        X2, X1, X1
+
+store297:
+	VMOVSD X1, (R10)
+	ADDQ   CX, R10
+	ADDQ   SI, BX
+	ADDQ   SI, BX
+	ADDQ   $0x08, AX
+	MOVQ   AX, R10
+	SUBQ   R9, R10
+	CMPQ   R10, $0x10
+	JLT    rows288
+	VZEROUPPER
+	RET
+
+not287:
 	VZEROUPPER
 	RET
 
@@ -854,9 +7745,9 @@ TEXT ·dot4AVX512(SB), NOSPLIT, $0-57
 	SHRQ $0x04, SI
 	LEAQ (R8)(R8*2), R9
 
-block19:
+block299:
 	CMPQ   BX, $0x06
-	JLT    rows18
+	JLT    rows298
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -886,7 +7777,7 @@ block19:
 	MOVQ   DI, R12
 	MOVQ   SI, R13
 
-k20:
+k300:
 	VMOVUPS       (R12), Z24
 	VMOVUPS       (R12)(R8*1), Z25
 	VMOVUPS       (R12)(R8*2), Z26
@@ -925,7 +7816,7 @@ k20:
 	ADDQ          $0x40, R11
 	ADDQ          $0x40, R12
 	DECQ          R13
-	JNZ           k20
+	JNZ           k300
 	MOVQ          bias+48(FP), R10
 	VEXTRACTF64X4 $0x01, Z0, Y24
 	VADDPS        Y24, Y0, Y0
@@ -940,13 +7831,15 @@ k20:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store21
-	VADDPS        (AX), X0, X0
+	JZ            store301
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store21:
+store301:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z4, Y0
@@ -962,13 +7855,15 @@ store21:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store22
-	VADDPS        (AX), X0, X0
+	JZ            store302
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store22:
+store302:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z8, Y0
@@ -984,13 +7879,15 @@ store22:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store23
-	VADDPS        (AX), X0, X0
+	JZ            store303
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store23:
+store303:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z12, Y0
@@ -1006,13 +7903,15 @@ store23:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store24
-	VADDPS        (AX), X0, X0
+	JZ            store304
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store24:
+store304:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z16, Y0
@@ -1028,13 +7927,15 @@ store24:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store25
-	VADDPS        (AX), X0, X0
+	JZ            store305
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store25:
+store305:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z20, Y0
@@ -1050,13 +7951,15 @@ store25:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R10
 	TESTB         R10, R10
-	JZ            store26
-	VADDPS        (AX), X0, X0
+	JZ            store306
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store26:
+store306:
 	VMOVUPS X0, (AX)
 	ADDQ    CX, AX
 	ADDQ    R8, DX
@@ -1066,11 +7969,11 @@ store26:
 	ADDQ    R8, DX
 	ADDQ    R8, DX
 	SUBQ    $0x06, BX
-	JMP     block19
+	JMP     block299
 
-rows18:
+rows298:
 	CMPQ   BX, $0x05
-	JLT    rows27
+	JLT    rows307
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1096,7 +7999,7 @@ rows18:
 	MOVQ   DI, R12
 	MOVQ   SI, R13
 
-k29:
+k309:
 	VMOVUPS       (R12), Z20
 	VMOVUPS       (R12)(R8*1), Z21
 	VMOVUPS       (R12)(R8*2), Z22
@@ -1130,7 +8033,7 @@ k29:
 	ADDQ          $0x40, R11
 	ADDQ          $0x40, R12
 	DECQ          R13
-	JNZ           k29
+	JNZ           k309
 	MOVQ          bias+48(FP), R10
 	VEXTRACTF64X4 $0x01, Z0, Y20
 	VADDPS        Y20, Y0, Y0
@@ -1145,13 +8048,15 @@ k29:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store30
-	VADDPS        (AX), X0, X0
+	JZ            store310
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store30:
+store310:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z4, Y0
@@ -1167,13 +8072,15 @@ store30:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store31
-	VADDPS        (AX), X0, X0
+	JZ            store311
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store31:
+store311:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z8, Y0
@@ -1189,13 +8096,15 @@ store31:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store32
-	VADDPS        (AX), X0, X0
+	JZ            store312
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store32:
+store312:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z12, Y0
@@ -1211,13 +8120,15 @@ store32:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store33
-	VADDPS        (AX), X0, X0
+	JZ            store313
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store33:
+store313:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z16, Y0
@@ -1233,13 +8144,15 @@ store33:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R10
 	TESTB         R10, R10
-	JZ            store34
-	VADDPS        (AX), X0, X0
+	JZ            store314
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store34:
+store314:
 	VMOVUPS X0, (AX)
 	ADDQ    CX, AX
 	ADDQ    R8, DX
@@ -1249,9 +8162,9 @@ store34:
 	ADDQ    R8, DX
 	SUBQ    $0x05, BX
 
-rows27:
+rows307:
 	CMPQ   BX, $0x04
-	JLT    rows35
+	JLT    rows315
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1273,7 +8186,7 @@ rows27:
 	MOVQ   DI, R12
 	MOVQ   SI, R13
 
-k37:
+k317:
 	VMOVUPS       (R12), Z16
 	VMOVUPS       (R12)(R8*1), Z17
 	VMOVUPS       (R12)(R8*2), Z18
@@ -1302,7 +8215,7 @@ k37:
 	ADDQ          $0x40, R11
 	ADDQ          $0x40, R12
 	DECQ          R13
-	JNZ           k37
+	JNZ           k317
 	MOVQ          bias+48(FP), R10
 	VEXTRACTF64X4 $0x01, Z0, Y16
 	VADDPS        Y16, Y0, Y0
@@ -1317,13 +8230,15 @@ k37:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store38
-	VADDPS        (AX), X0, X0
+	JZ            store318
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store38:
+store318:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z4, Y0
@@ -1339,13 +8254,15 @@ store38:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store39
-	VADDPS        (AX), X0, X0
+	JZ            store319
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store39:
+store319:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z8, Y0
@@ -1361,13 +8278,15 @@ store39:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store40
-	VADDPS        (AX), X0, X0
+	JZ            store320
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store40:
+store320:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z12, Y0
@@ -1383,13 +8302,15 @@ store40:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R10
 	TESTB         R10, R10
-	JZ            store41
-	VADDPS        (AX), X0, X0
+	JZ            store321
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store41:
+store321:
 	VMOVUPS X0, (AX)
 	ADDQ    CX, AX
 	ADDQ    R8, DX
@@ -1398,9 +8319,9 @@ store41:
 	ADDQ    R8, DX
 	SUBQ    $0x04, BX
 
-rows35:
+rows315:
 	CMPQ   BX, $0x03
-	JLT    rows42
+	JLT    rows322
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1417,7 +8338,7 @@ rows35:
 	MOVQ   DI, R11
 	MOVQ   SI, R12
 
-k44:
+k324:
 	VMOVUPS       (R11), Z12
 	VMOVUPS       (R11)(R8*1), Z13
 	VMOVUPS       (R11)(R8*2), Z14
@@ -1440,7 +8361,7 @@ k44:
 	ADDQ          $0x40, R10
 	ADDQ          $0x40, R11
 	DECQ          R12
-	JNZ           k44
+	JNZ           k324
 	MOVQ          bias+48(FP), R10
 	VEXTRACTF64X4 $0x01, Z0, Y12
 	VADDPS        Y12, Y0, Y0
@@ -1455,13 +8376,15 @@ k44:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store45
-	VADDPS        (AX), X0, X0
+	JZ            store325
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store45:
+store325:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z4, Y0
@@ -1477,13 +8400,15 @@ store45:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store46
-	VADDPS        (AX), X0, X0
+	JZ            store326
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store46:
+store326:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z8, Y0
@@ -1499,13 +8424,15 @@ store46:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R10
 	TESTB         R10, R10
-	JZ            store47
-	VADDPS        (AX), X0, X0
+	JZ            store327
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store47:
+store327:
 	VMOVUPS X0, (AX)
 	ADDQ    CX, AX
 	ADDQ    R8, DX
@@ -1513,9 +8440,9 @@ store47:
 	ADDQ    R8, DX
 	SUBQ    $0x03, BX
 
-rows42:
+rows322:
 	CMPQ   BX, $0x02
-	JLT    rows48
+	JLT    rows328
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1528,7 +8455,7 @@ rows42:
 	MOVQ   DI, R11
 	MOVQ   SI, R12
 
-k50:
+k330:
 	VMOVUPS       (R11), Z8
 	VMOVUPS       (R11)(R8*1), Z9
 	VMOVUPS       (R11)(R8*2), Z10
@@ -1546,7 +8473,7 @@ k50:
 	ADDQ          $0x40, R10
 	ADDQ          $0x40, R11
 	DECQ          R12
-	JNZ           k50
+	JNZ           k330
 	MOVQ          bias+48(FP), R10
 	VEXTRACTF64X4 $0x01, Z0, Y8
 	VADDPS        Y8, Y0, Y0
@@ -1561,13 +8488,15 @@ k50:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R11
 	TESTB         R11, R11
-	JZ            store51
-	VADDPS        (AX), X0, X0
+	JZ            store331
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store51:
+store331:
 	VMOVUPS       X0, (AX)
 	ADDQ          CX, AX
 	VEXTRACTF64X4 $0x01, Z4, Y0
@@ -1583,22 +8512,24 @@ store51:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (R10), X0, X0
+	VMOVUPS       (R10), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), R10
 	TESTB         R10, R10
-	JZ            store52
-	VADDPS        (AX), X0, X0
+	JZ            store332
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store52:
+store332:
 	VMOVUPS X0, (AX)
 	ADDQ    CX, AX
 	ADDQ    R8, DX
 	ADDQ    R8, DX
 	SUBQ    $0x02, BX
 
-rows48:
+rows328:
 	CMPQ   BX, $0x01
-	JLT    rows53
+	JLT    rows333
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1606,7 +8537,7 @@ rows48:
 	MOVQ   DX, R10
 	MOVQ   SI, SI
 
-k55:
+k335:
 	VMOVUPS       (DI), Z4
 	VMOVUPS       (DI)(R8*1), Z5
 	VMOVUPS       (DI)(R8*2), Z6
@@ -1619,7 +8550,7 @@ k55:
 	ADDQ          $0x40, R10
 	ADDQ          $0x40, DI
 	DECQ          SI
-	JNZ           k55
+	JNZ           k335
 	MOVQ          bias+48(FP), SI
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0
@@ -1634,19 +8565,21 @@ k55:
 	VHADDPS       Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X0
-	VADDPS        (SI), X0, X0
+	VMOVUPS       (SI), X1
+	VADDPS        X1, X0, X0
 	MOVB          add+56(FP), SI
 	TESTB         SI, SI
-	JZ            store56
-	VADDPS        (AX), X0, X0
+	JZ            store336
+	VMOVUPS       (AX), X1
+	VADDPS        X1, X0, X0
 
-store56:
+store336:
 	VMOVUPS X0, (AX)
 	ADDQ    CX, AX
 	ADDQ    R8, DX
 	SUBQ    $0x01, BX
 
-rows53:
+rows333:
 	VZEROUPPER
 	RET
 
@@ -1664,12 +8597,12 @@ TEXT ·tile16AVX512(SB), NOSPLIT, $0-65
 	SHLQ $0x02, SI
 	LEAQ (BX)(BX*2), R8
 
-block58:
+block338:
 	CMPQ    DI, $0x08
-	JLT     rows57
+	JLT     rows337
 	MOVB    add+64(FP), R9
 	TESTB   R9, R9
-	JZ      zero59
+	JZ      zero339
 	MOVQ    AX, R9
 	VMOVUPS (R9), Z0
 	ADDQ    CX, R9
@@ -1687,9 +8620,9 @@ block58:
 	ADDQ    CX, R9
 	VMOVUPS (R9), Z7
 	ADDQ    CX, R9
-	JMP     start60
+	JMP     start340
 
-zero59:
+zero339:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1699,14 +8632,14 @@ zero59:
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
 
-start60:
+start340:
 	MOVQ DX, R9
 	LEAQ (R9)(R8*1), R10
 	LEAQ (R10)(R8*1), R11
 	MOVQ b+32(FP), R12
 	MOVQ k+56(FP), R13
 
-k61:
+k341:
 	VMOVUPS          (R12), Z8
 	VFMADD231PS.BCST (R9), Z8, Z0
 	VFMADD231PS.BCST (R9)(BX*1), Z8, Z1
@@ -1721,7 +8654,7 @@ k61:
 	ADDQ             $0x04, R11
 	ADDQ             SI, R12
 	DECQ             R13
-	JNZ              k61
+	JNZ              k341
 	MOVQ             AX, R9
 	VMOVUPS          Z0, (R9)
 	ADDQ             CX, R9
@@ -1756,14 +8689,14 @@ k61:
 	ADDQ             CX, AX
 	ADDQ             BX, DX
 	SUBQ             $0x08, DI
-	JMP              block58
+	JMP              block338
 
-rows57:
+rows337:
 	CMPQ    DI, $0x06
-	JLT     rows62
+	JLT     rows342
 	MOVB    add+64(FP), R9
 	TESTB   R9, R9
-	JZ      zero64
+	JZ      zero344
 	MOVQ    AX, R9
 	VMOVUPS (R9), Z0
 	ADDQ    CX, R9
@@ -1777,9 +8710,9 @@ rows57:
 	ADDQ    CX, R9
 	VMOVUPS (R9), Z5
 	ADDQ    CX, R9
-	JMP     start65
+	JMP     start345
 
-zero64:
+zero344:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1787,13 +8720,13 @@ zero64:
 	VXORPS Z4, Z4, Z4
 	VXORPS Z5, Z5, Z5
 
-start65:
+start345:
 	MOVQ DX, R9
 	LEAQ (R9)(R8*1), R10
 	MOVQ b+32(FP), R11
 	MOVQ k+56(FP), R12
 
-k66:
+k346:
 	VMOVUPS          (R11), Z6
 	VFMADD231PS.BCST (R9), Z6, Z0
 	VFMADD231PS.BCST (R9)(BX*1), Z6, Z1
@@ -1805,7 +8738,7 @@ k66:
 	ADDQ             $0x04, R10
 	ADDQ             SI, R11
 	DECQ             R12
-	JNZ              k66
+	JNZ              k346
 	MOVQ             AX, R9
 	VMOVUPS          Z0, (R9)
 	ADDQ             CX, R9
@@ -1833,12 +8766,12 @@ k66:
 	ADDQ             BX, DX
 	SUBQ             $0x06, DI
 
-rows62:
+rows342:
 	CMPQ    DI, $0x05
-	JLT     rows67
+	JLT     rows347
 	MOVB    add+64(FP), R9
 	TESTB   R9, R9
-	JZ      zero69
+	JZ      zero349
 	MOVQ    AX, R9
 	VMOVUPS (R9), Z0
 	ADDQ    CX, R9
@@ -1850,22 +8783,22 @@ rows62:
 	ADDQ    CX, R9
 	VMOVUPS (R9), Z4
 	ADDQ    CX, R9
-	JMP     start70
+	JMP     start350
 
-zero69:
+zero349:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	VXORPS Z4, Z4, Z4
 
-start70:
+start350:
 	MOVQ DX, R9
 	LEAQ (R9)(R8*1), R10
 	MOVQ b+32(FP), R11
 	MOVQ k+56(FP), R12
 
-k71:
+k351:
 	VMOVUPS          (R11), Z5
 	VFMADD231PS.BCST (R9), Z5, Z0
 	VFMADD231PS.BCST (R9)(BX*1), Z5, Z1
@@ -1876,7 +8809,7 @@ k71:
 	ADDQ             $0x04, R10
 	ADDQ             SI, R11
 	DECQ             R12
-	JNZ              k71
+	JNZ              k351
 	MOVQ             AX, R9
 	VMOVUPS          Z0, (R9)
 	ADDQ             CX, R9
@@ -1900,12 +8833,12 @@ k71:
 	ADDQ             BX, DX
 	SUBQ             $0x05, DI
 
-rows67:
+rows347:
 	CMPQ    DI, $0x04
-	JLT     rows72
+	JLT     rows352
 	MOVB    add+64(FP), R9
 	TESTB   R9, R9
-	JZ      zero74
+	JZ      zero354
 	MOVQ    AX, R9
 	VMOVUPS (R9), Z0
 	ADDQ    CX, R9
@@ -1915,21 +8848,21 @@ rows67:
 	ADDQ    CX, R9
 	VMOVUPS (R9), Z3
 	ADDQ    CX, R9
-	JMP     start75
+	JMP     start355
 
-zero74:
+zero354:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 
-start75:
+start355:
 	MOVQ DX, R9
 	LEAQ (R9)(R8*1), R8
 	MOVQ b+32(FP), R10
 	MOVQ k+56(FP), R11
 
-k76:
+k356:
 	VMOVUPS          (R10), Z4
 	VFMADD231PS.BCST (R9), Z4, Z0
 	VFMADD231PS.BCST (R9)(BX*1), Z4, Z1
@@ -1939,7 +8872,7 @@ k76:
 	ADDQ             $0x04, R8
 	ADDQ             SI, R10
 	DECQ             R11
-	JNZ              k76
+	JNZ              k356
 	MOVQ             AX, R9
 	VMOVUPS          Z0, (R9)
 	ADDQ             CX, R9
@@ -1959,12 +8892,12 @@ k76:
 	ADDQ             BX, DX
 	SUBQ             $0x04, DI
 
-rows72:
+rows352:
 	CMPQ    DI, $0x03
-	JLT     rows77
+	JLT     rows357
 	MOVB    add+64(FP), R8
 	TESTB   R8, R8
-	JZ      zero79
+	JZ      zero359
 	MOVQ    AX, R8
 	VMOVUPS (R8), Z0
 	ADDQ    CX, R8
@@ -1972,19 +8905,19 @@ rows72:
 	ADDQ    CX, R8
 	VMOVUPS (R8), Z2
 	ADDQ    CX, R8
-	JMP     start80
+	JMP     start360
 
-zero79:
+zero359:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 
-start80:
+start360:
 	MOVQ DX, R8
 	MOVQ b+32(FP), R9
 	MOVQ k+56(FP), R10
 
-k81:
+k361:
 	VMOVUPS          (R9), Z3
 	VFMADD231PS.BCST (R8), Z3, Z0
 	VFMADD231PS.BCST (R8)(BX*1), Z3, Z1
@@ -1992,7 +8925,7 @@ k81:
 	ADDQ             $0x04, R8
 	ADDQ             SI, R9
 	DECQ             R10
-	JNZ              k81
+	JNZ              k361
 	MOVQ             AX, R8
 	VMOVUPS          Z0, (R8)
 	ADDQ             CX, R8
@@ -2008,36 +8941,36 @@ k81:
 	ADDQ             BX, DX
 	SUBQ             $0x03, DI
 
-rows77:
+rows357:
 	CMPQ    DI, $0x02
-	JLT     rows82
+	JLT     rows362
 	MOVB    add+64(FP), R8
 	TESTB   R8, R8
-	JZ      zero84
+	JZ      zero364
 	MOVQ    AX, R8
 	VMOVUPS (R8), Z0
 	ADDQ    CX, R8
 	VMOVUPS (R8), Z1
 	ADDQ    CX, R8
-	JMP     start85
+	JMP     start365
 
-zero84:
+zero364:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 
-start85:
+start365:
 	MOVQ DX, R8
 	MOVQ b+32(FP), R9
 	MOVQ k+56(FP), R10
 
-k86:
+k366:
 	VMOVUPS          (R9), Z2
 	VFMADD231PS.BCST (R8), Z2, Z0
 	VFMADD231PS.BCST (R8)(BX*1), Z2, Z1
 	ADDQ             $0x04, R8
 	ADDQ             SI, R9
 	DECQ             R10
-	JNZ              k86
+	JNZ              k366
 	MOVQ             AX, R8
 	VMOVUPS          Z0, (R8)
 	ADDQ             CX, R8
@@ -2049,32 +8982,32 @@ k86:
 	ADDQ             BX, DX
 	SUBQ             $0x02, DI
 
-rows82:
+rows362:
 	CMPQ    DI, $0x01
-	JLT     rows87
+	JLT     rows367
 	MOVB    add+64(FP), R8
 	TESTB   R8, R8
-	JZ      zero89
+	JZ      zero369
 	MOVQ    AX, R8
 	VMOVUPS (R8), Z0
 	ADDQ    CX, R8
-	JMP     start90
+	JMP     start370
 
-zero89:
+zero369:
 	VXORPS Z0, Z0, Z0
 
-start90:
+start370:
 	MOVQ DX, R8
 	MOVQ b+32(FP), R9
 	MOVQ k+56(FP), R10
 
-k91:
+k371:
 	VMOVUPS          (R9), Z1
 	VFMADD231PS.BCST (R8), Z1, Z0
 	ADDQ             $0x04, R8
 	ADDQ             SI, R9
 	DECQ             R10
-	JNZ              k91
+	JNZ              k371
 	MOVQ             AX, R8
 	VMOVUPS          Z0, (R8)
 	ADDQ             CX, R8
@@ -2082,7 +9015,7 @@ k91:
 	ADDQ             BX, DX
 	SUBQ             $0x01, DI
 
-rows87:
+rows367:
 	VZEROUPPER
 	RET
 
@@ -2098,13 +9031,13 @@ TEXT ·softmaxAVX512(SB), NOSPLIT, $0-32
 	MOVQ         AX, DX
 	MOVQ         CX, BX
 
-max92:
+max372:
 	VMULPS        (DX), Z0, Z2
 	VMOVUPS       Z2, (DX)
 	VMAXPS        Z2, Z1, Z1
 	ADDQ          $0x40, DX
 	DECQ          BX
-	JNZ           max92
+	JNZ           max372
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VMAXPS        Y0, Y1, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -2123,7 +9056,7 @@ max92:
 	VPBROADCASTD  X2, Z2
 	VXORPS        Z3, Z3, Z3
 
-exp93:
+exp373:
 	VMOVUPS       (AX), Z4
 	VSUBPS        Z1, Z4, Z4
 	VMAXPS        Z4, Z0, Z4
@@ -2148,7 +9081,7 @@ exp93:
 	VADDPS        Z4, Z3, Z3
 	ADDQ          $0x40, AX
 	DECQ          CX
-	JNZ           exp93
+	JNZ           exp373
 	VEXTRACTF64X4 $0x01, Z3, Y0
 	VADDPS        Y0, Y3, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -2175,7 +9108,7 @@ TEXT ·swigluAVX512(SB), NOSPLIT, $0-32
 	VMOVD        SI, X1
 	VPBROADCASTD X1, Z1
 
-loop94:
+loop374:
 	VXORPS       Z2, Z2, Z2
 	VSUBPS       (CX), Z2, Z2
 	VMAXPS       Z2, Z0, Z2
@@ -2205,7 +9138,7 @@ loop94:
 	ADDQ         $0x40, CX
 	ADDQ         $0x40, DX
 	DECQ         BX
-	JNZ          loop94
+	JNZ          loop374
 	VZEROUPPER
 	RET
 
@@ -2216,12 +9149,12 @@ TEXT ·squaresAVX512(SB), NOSPLIT, $0-20
 	MOVQ   n+8(FP), CX
 	VXORPS Z0, Z0, Z0
 
-loop95:
+loop375:
 	VMOVUPS       (AX), Z1
 	VFMADD231PS   Z1, Z1, Z0
 	ADDQ          $0x40, AX
 	DECQ          CX
-	JNZ           loop95
+	JNZ           loop375
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -2243,7 +9176,7 @@ TEXT ·scaledAVX512(SB), NOSPLIT, $0-36
 	MOVQ         n+24(FP), BX
 	VBROADCASTSS r+32(FP), Z0
 
-loop96:
+loop376:
 	VMULPS  (CX), Z0, Z1
 	VMULPS  (DX), Z1, Z1
 	VMOVUPS Z1, (AX)
@@ -2251,7 +9184,7 @@ loop96:
 	ADDQ    $0x40, CX
 	ADDQ    $0x40, DX
 	DECQ    BX
-	JNZ     loop96
+	JNZ     loop376
 	VZEROUPPER
 	RET
 
@@ -2264,13 +9197,13 @@ TEXT ·blendAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS fy+24(FP), Z0
 	VBROADCASTSS fx+28(FP), Z1
 
-loop97:
+loop377:
 	VMULPS      (CX), Z1, Z2
 	VFMADD231PS (AX), Z0, Z2
 	VMOVUPS     Z2, (AX)
 	ADDQ        $0x40, AX
 	ADDQ        $0x40, CX
 	DECQ        DX
-	JNZ         loop97
+	JNZ         loop377
 	VZEROUPPER
 	RET

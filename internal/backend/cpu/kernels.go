@@ -23,6 +23,9 @@ type kernels struct {
 	// gemv4, by weights.DType, does the same for one row of x and four rows of weights; nil: expand and dot4 do.
 	gemv4 [types]func(dst, x []float32, w []byte, rowBytes int, bias []float32, add bool)
 
+	// few4 does the same for 2 to mostFew rows of x.
+	few4 [types]func(dst []float32, ldd int, x []float32, rows int, w []byte, rowBytes int, bias []float32, add bool)
+
 	// tile computes c [m, n] = a [m, k]·b [k, n], rows lda, ldb and ldc apart; with add it adds that to c.
 	tile func(c []float32, ldc int, a []float32, lda int, b []float32, ldb int, m, n, k int, add bool)
 
@@ -39,6 +42,9 @@ type kernels struct {
 	// blend writes y*f + x*g to y.
 	blend func(y, x []float32, f, g float32)
 }
+
+// mostFew is the most rows that few4 takes.
+const mostFew = 8
 
 // maxLanes is the widest path's vector.
 const maxLanes = 16

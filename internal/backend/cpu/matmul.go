@@ -60,26 +60,35 @@ type matmul struct {
 }
 
 func (m *matmul) piece(s *scratch, p *piece) {
-	gemv := m.k.gemv4[p.part.dtype]
+	gemv, few := m.k.gemv4[p.part.dtype], m.k.few4[p.part.dtype]
 	whole := p.rows / group * group
 	if m.rows == 1 && gemv != nil {
 		for r := 0; r < whole; r += group {
 			out := p.part.first + p.first + r
 			gemv(m.dst[out:out+group], m.x[:m.w.cols], p.part.span(p.first+r, group), p.part.rowBytes, m.biasAt(out), m.add)
 		}
+	} else if m.rows <= mostFew && few != nil {
+		for r := 0; r < whole; r += group {
+			out := p.part.first + p.first + r
+			few(m.dst[out:], m.w.rows, m.x[:m.rows*m.w.cols], m.rows, p.part.span(p.first+r, group), p.part.rowBytes, m.biasAt(out), m.add)
+		}
+	} else if m.rows <= 2*mostFew {
+		for r := 0; r < whole; r += group { // few rows: the panel stays in the first-level cache
+			m.block(s, p, r, group)
+		}
 	} else if whole > 0 {
-		m.block(s, p, whole)
+		m.block(s, p, 0, whole)
 	}
 	if whole < p.rows {
 		m.tail(s, p, whole)
 	}
 }
 
-// block multiplies the first n rows of a piece, whole groups, by all rows of x.
-func (m *matmul) block(s *scratch, p *piece, n int) {
-	cols, ldd, out := m.w.cols, m.w.rows, p.part.first+p.first
+// block multiplies n rows of a piece, from first, whole groups, by all rows of x.
+func (m *matmul) block(s *scratch, p *piece, first, n int) {
+	cols, ldd, out := m.w.cols, m.w.rows, p.part.first+p.first+first
 	panel := grow(&s.panel, n*cols)
-	m.k.expand[p.part.dtype](panel, p.part.span(p.first, n))
+	m.k.expand[p.part.dtype](panel, p.part.span(p.first+first, n))
 	step := max(1, blockFloat/cols/blockAlign) * blockAlign
 	for i := 0; i < m.rows; i += step {
 		rows := min(step, m.rows-i)

@@ -36,6 +36,7 @@ func chooseKernels(plain bool) *kernels {
 type assembly struct {
 	expand  [types]expandFunc
 	gemv4   [types]gemvFunc
+	few4    [types]fewFunc
 	dot4    func(dst *float32, ldd int, x *float32, rows, cols int, w, bias *float32, add bool)
 	tile16  func(c *float32, ldc int, a *float32, lda int, b *float32, ldb, m, k int, add bool)
 	softmax func(s *float32, n int, scale float32) (top, sum float32)
@@ -48,16 +49,22 @@ type assembly struct {
 type (
 	expandFunc func(dst *float32, src *byte, n int)
 	gemvFunc   func(dst, x *float32, w *byte, rowBytes, n int, bias *float32, add bool)
+	fewFunc    func(dst *float32, ldd int, x *float32, rows int, w *byte, rowBytes, n int, bias *float32, add bool)
 )
 
 var avx2 = assembly{
 	expand: [types]expandFunc{
 		weights.F16: expandF16AVX2, weights.BF16: expandBF16AVX2, weights.Q8_0: expandQ8_0AVX2,
-		weights.Q4_0: expandQ4_0AVX2, weights.Q4_1: expandQ4_1AVX2,
+		weights.Q4_0: expandQ4_0AVX2, weights.Q4_1: expandQ4_1AVX2, weights.Q5_0: expandQ5_0AVX2,
+		weights.Q5_1: expandQ5_1AVX2,
 	},
 	gemv4: [types]gemvFunc{
 		weights.F32: gemv4F32AVX2, weights.F16: gemv4F16AVX2, weights.BF16: gemv4BF16AVX2, weights.Q8_0: gemv4Q8_0AVX2,
 		weights.Q4_0: gemv4Q4_0AVX2, weights.Q4_1: gemv4Q4_1AVX2,
+	},
+	few4: [types]fewFunc{
+		weights.F16: few4F16AVX2, weights.BF16: few4BF16AVX2, weights.Q8_0: few4Q8_0AVX2, weights.Q4_0: few4Q4_0AVX2,
+		weights.Q4_1: few4Q4_1AVX2,
 	},
 	dot4: dot4AVX2, tile16: tile16AVX2, softmax: softmaxAVX2, swiglu: swigluAVX2, squares: squaresAVX2,
 	scaled: scaledAVX2, blend: blendAVX2,
@@ -72,6 +79,10 @@ var avx512 = assembly{
 		weights.F32: gemv4F32AVX512, weights.F16: gemv4F16AVX512, weights.BF16: gemv4BF16AVX512,
 		weights.Q8_0: gemv4Q8_0AVX512, weights.Q4_0: gemv4Q4_0AVX512, weights.Q4_1: gemv4Q4_1AVX512,
 	},
+	few4: [types]fewFunc{
+		weights.F16: few4F16AVX512, weights.BF16: few4BF16AVX512, weights.Q8_0: few4Q8_0AVX512, weights.Q4_0: few4Q4_0AVX512,
+		weights.Q4_1: few4Q4_1AVX512,
+	},
 	dot4: dot4AVX512, tile16: tile16AVX512, softmax: softmaxAVX512, swiglu: swigluAVX512, squares: squaresAVX512,
 	scaled: scaledAVX512, blend: blendAVX512,
 }
@@ -84,6 +95,9 @@ func (a *assembly) kernels(name string, lanes int, narrower *kernels) *kernels {
 			k.expand[t] = a.expander(weights.DType(t), lanes)
 		}
 	}
+	if narrower.lanes == 1 {
+		kQuants(k)
+	}
 	k.expand[weights.F32] = func(dst []float32, src []byte) {
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(dst))), 4*len(dst)), src)
 	}
@@ -95,6 +109,16 @@ func (a *assembly) kernels(name string, lanes int, narrower *kernels) *kernels {
 		k.gemv4[t] = func(dst, x []float32, w []byte, rowBytes int, bias []float32, add bool) {
 			_, _, _ = dst[3], w[4*rowBytes-1], bias[3]
 			f(&dst[0], &x[0], &w[0], rowBytes, len(x)/elems, &bias[0], add)
+		}
+	}
+	for t, f := range a.few4 {
+		if f == nil {
+			continue
+		}
+		elems := max(lanes, weights.DType(t).BlockSize())
+		k.few4[t] = func(dst []float32, ldd int, x []float32, rows int, w []byte, rowBytes int, bias []float32, add bool) {
+			_, _, _ = dst[(rows-1)*ldd+3], w[4*rowBytes-1], bias[3]
+			f(&dst[0], ldd, &x[0], rows, &w[0], rowBytes, len(x)/rows/elems, &bias[0], add)
 		}
 	}
 	k.dot4 = func(dst []float32, ldd int, x []float32, rows, cols int, w, bias []float32, add bool) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"cotenant/internal/chat"
 	"cotenant/internal/server"
 	"cotenant/internal/tokenizer"
 )
@@ -278,26 +279,17 @@ func logprobAlone(t testing.TB, m *fakeModel, history []int32, id int32) float64
 	return float64(row[id]) - math.Log(sum)
 }
 
-type template struct{ err error }
-
-func (t template) Render(messages []TemplateMessage, continueFinal bool) ([]tokenizer.Segment, error) {
-	if t.err != nil {
-		return nil, t.err
-	}
-	var out []tokenizer.Segment
-	for i, m := range messages {
-		out = append(out, tokenizer.Segment{Text: "<|begin|>" + m.Role + "\n", Trusted: true}, tokenizer.Segment{Text: m.Content})
-		if i < len(messages)-1 || !continueFinal {
-			out = append(out, tokenizer.Segment{Text: "<|end|>", Trusted: true})
-		}
-	}
-	return out, nil
-}
+const testTemplate = `{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif -%}
+<|begin|>{{ m.role }}
+{{ m.content }}{% if m.name %} ({{ m.name }}){% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|begin|>{% endif %}`
 
 func TestPrepare(t *testing.T) {
 	for _, addBOS := range []bool{false, true} {
 		m := newFake()
-		tmpl := &template{}
+		tmpl, err := chat.New(testTemplate, chat.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		e, err := New(Config{ID: "fake"}, func() (Runtime, error) {
 			return Runtime{Model: m, Device: m, LogitsWidth: vocabSize + padding, Tokenizer: testTokenizer(t, addBOS), Template: tmpl}, nil
 		})
@@ -322,7 +314,7 @@ func TestPrepare(t *testing.T) {
 			{server.Input{HasText: true, Text: "<|begin|>a", ParseSpecial: true}, []int32{bosID, 'a'}, "<|begin|>a"},
 			{server.Input{Tokens: []int32{'a', controlID}}, []int32{'a', controlID}, "a<|end|>"},
 			{server.Input{Messages: []server.Message{{Role: "user", Content: "<|end|>"}}},
-				append(append([]int32{bosID}, ids("user\n<|end|>")...), controlID), "<|begin|>user\n<|end|><|end|>"},
+				append(append([]int32{bosID}, ids("user\n<|end|>")...), controlID, bosID), "<|begin|>user\n<|end|><|end|><|begin|>"},
 			{server.Input{Messages: []server.Message{{Role: "assistant", Content: "so"}}, ContinueFinal: true},
 				append([]int32{bosID}, ids("assistant\nso")...), "<|begin|>assistant\nso"},
 		} {
@@ -334,8 +326,8 @@ func TestPrepare(t *testing.T) {
 		if _, err := e.Prepare(t.Context(), server.Input{Tokens: []int32{vocabSize}}); !isRequestError(err) {
 			t.Errorf("a token outside the vocabulary: %v", err)
 		}
-		tmpl.err = fmt.Errorf("roles must alternate")
-		if _, err := e.Prepare(t.Context(), server.Input{Messages: []server.Message{{Role: "user"}}}); !isRequestError(err) || !strings.Contains(err.Error(), "must alternate") {
+		_, err = e.Prepare(t.Context(), server.Input{Messages: []server.Message{{Role: "tool"}}})
+		if !isRequestError(err) || !strings.Contains(err.Error(), "no tools here") {
 			t.Errorf("a template's error: %v", err)
 		}
 		if got := e.Model(); got.ID != "fake" || got.ContextLength != 400 || got.VocabSize != vocabSize || got.Created.IsZero() {

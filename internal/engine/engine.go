@@ -69,6 +69,7 @@ type Engine struct {
 	cfg   Config
 	rt    Runtime // the loop's, but for what is immutable
 	info  server.ModelInfo
+	host  backend.Info
 	vocab int // ids that may be chosen: below what the model's rows hold where those are padded
 	start time.Time
 	done  chan struct{} // closed when the loop has ended
@@ -174,6 +175,7 @@ func (e *Engine) setUp() error {
 		c.ContextLength = min(m.ContextLength(), room)
 	}
 
+	e.host = e.rt.Device.Info()
 	e.vocab = min(e.rt.Tokenizer.VocabSize(), e.rt.LogitsWidth)
 	e.info = server.ModelInfo{ID: c.ID, Created: c.Created, ContextLength: c.ContextLength, VocabSize: e.vocab}
 	var err error
@@ -313,13 +315,13 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: device error: %w", server.ErrUnavailable, err)
 }
 
-// guard runs a step of the loop; a panic becomes an error.
-func (e *Engine) guard(step func() error) (err error) {
+// guard calls f; a panic becomes an error, and its stack is logged.
+func (e *Engine) guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			e.cfg.Log.Error("panic in the engine's loop", "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic in the engine's loop: %v", p)
+			e.cfg.Log.Error("panic in the engine", "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("internal error: panic in the engine: %v", p)
 		}
 	}()
-	return step()
+	return f()
 }

@@ -611,3 +611,24 @@ func TestMainJob(t *testing.T) {
 		t.Errorf("query %d, hit %d, generated %d", st.PrefixQueryTokens, st.PrefixHitTokens, st.GeneratedTokens)
 	}
 }
+
+func TestPanicBesideTheLoopEndsItsRequestAlone(t *testing.T) {
+	e := newEngine(t, Config{}, newFake())
+	r, err := e.newRequest(server.Prompt{Tokens: ids("a")}, server.Sampling{MaxTokens: 200, IgnoreEOS: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.admit(r); err != nil {
+		t.Fatal(err)
+	}
+	r.unhook = func() bool { return true }
+	r.choices[0].answer = nil // a bug
+	r.pump()
+	if _, err := r.Next(t.Context()); err == nil || !strings.Contains(err.Error(), "panic") || errors.Is(err, server.ErrUnavailable) {
+		t.Errorf("the stream ends with %v", err)
+	}
+	if e.Health() != nil {
+		t.Errorf("health is %v", e.Health())
+	}
+	must(t, e, ids("b"), server.Sampling{MaxTokens: 5})
+}

@@ -2,9 +2,10 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strings"
 
+	"cotenant/internal/chat"
 	"cotenant/internal/server"
 	"cotenant/internal/tokenizer"
 )
@@ -47,32 +48,26 @@ func (e *Engine) Prepare(ctx context.Context, in server.Input) (server.Prompt, e
 
 func (e *Engine) prepareChat(in server.Input) (server.Prompt, error) {
 	if e.rt.Template == nil {
-		return server.Prompt{}, &server.RequestError{Param: "messages",
-			Message: "the model has no chat template: use /v1/completions"}
-	}
-	messages := make([]TemplateMessage, len(in.Messages))
-	for i, m := range in.Messages {
-		messages[i] = TemplateMessage(m)
-	}
-	segments, err := e.rt.Template.Render(messages, in.ContinueFinal)
-	if err != nil {
-		var asked *server.RequestError
-		if errors.As(err, &asked) {
-			return server.Prompt{}, asked
+		why := "the model has no chat template"
+		if e.rt.NoTemplate != nil {
+			why = e.rt.NoTemplate.Error()
 		}
-		return server.Prompt{}, &server.RequestError{Param: "messages", Message: "the chat template refuses the messages: " + err.Error()}
+		return server.Prompt{}, &server.RequestError{Param: "messages", Message: why + "; /v1/completions takes plain text"}
 	}
-	return server.Prompt{Tokens: e.rt.Tokenizer.EncodeSegments(segments), Text: joined(segments)}, nil
-}
-
-func joined(segments []tokenizer.Segment) string {
-	n := 0
-	for _, s := range segments {
-		n += len(s.Text)
+	messages := make([]chat.Message, len(in.Messages))
+	for i, m := range in.Messages {
+		messages[i] = chat.Message{Role: m.Role, Name: m.Name, Content: m.Content}
 	}
-	b := make([]byte, 0, n)
-	for _, s := range segments {
-		b = append(b, s.Text...)
+	rendered, err := e.rt.Template.Render(messages,
+		chat.RenderOptions{AddGenerationPrompt: !in.ContinueFinal, ContinueFinal: in.ContinueFinal})
+	if err != nil {
+		return server.Prompt{}, &server.RequestError{Param: "messages", Message: err.Error()}
 	}
-	return string(b)
+	segments := make([]tokenizer.Segment, len(rendered))
+	var text strings.Builder
+	for i, s := range rendered {
+		segments[i] = tokenizer.Segment(s)
+		text.WriteString(s.Text)
+	}
+	return server.Prompt{Tokens: e.rt.Tokenizer.EncodeSegments(segments), Text: text.String()}, nil
 }

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"cotenant/internal/backend"
+	"cotenant/internal/chat"
+	"cotenant/internal/model"
 	"cotenant/internal/tokenizer"
 )
 
@@ -18,19 +20,11 @@ type Model interface {
 	EOS() []int32 // tokens that end an answer
 }
 
-// Device says what a model runs on; a backend.Backend is one. Memory is called on the engine's thread.
+// Device says what a model runs on; a backend.Backend is one. It is called on the engine's thread.
 type Device interface {
 	Info() backend.Info
 	Memory() []backend.Memory
 }
-
-// Template renders a chat to a prompt. It is safe for concurrent use. Its errors are the client's: what it can't render.
-type Template interface {
-	Render(messages []TemplateMessage, continueFinal bool) ([]tokenizer.Segment, error)
-}
-
-// TemplateMessage is one message of a chat.
-type TemplateMessage struct{ Role, Name, Content string }
 
 // Runtime is what an Engine computes with.
 type Runtime struct {
@@ -38,8 +32,17 @@ type Runtime struct {
 	Device      Device
 	LogitsWidth int // of a row of logits; ids from the tokenizer's size on are padding, and never chosen
 	Tokenizer   *tokenizer.Tokenizer
-	Template    Template     // nil: the model has none, chats are refused
+	Template    *chat.Template // nil: chats are refused, with NoTemplate as the reason where it isn't nil
+	NoTemplate  error
 	Close       func() error // nil: nothing to close
+}
+
+// FromModel makes a Runtime of a model and the backend that it was loaded to; it owns both.
+func FromModel(m *model.Model, be backend.Backend) Runtime {
+	return Runtime{
+		Model: m, Device: be, LogitsWidth: m.Config().VocabSize, Tokenizer: m.Tokenizer(),
+		Template: m.Template(), NoTemplate: m.TemplateError(), Close: m.Close,
+	}
 }
 
 func (r *Runtime) close() error {

@@ -93,13 +93,12 @@ func (e *Engine) Stats() server.Stats {
 			st.QueueOldestAge = max(st.QueueOldestAge, now-r.added)
 		}
 	}
-	info := e.rt.Device.Info()
-	st.Backend, st.Device = info.Name, info.Device
+	st.Backend, st.Device = e.host.Name, e.host.Device
 	memory := map[string]int64{}
 	for _, m := range e.memory {
 		memory[m.Kind] += m.Bytes
 	}
-	if st.Memory = memory; info.Name != "cpu" {
+	if st.Memory = memory; e.host.Name != "cpu" {
 		st.DeviceMemory, st.Memory = memory, map[string]int64{"logits": memory["logits"]}
 		delete(memory, "logits")
 	}

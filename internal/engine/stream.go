@@ -41,6 +41,14 @@ func signal(c chan struct{}) {
 // cost no step time, and ahead of the reader, so that a stop string ends a choice however slowly it is read.
 func (r *request) pump() {
 	defer r.unhook()
+	if err := r.e.guard(r.digestAll); err != nil {
+		r.publish(err)
+		r.e.cancel(r.choices...)
+	}
+}
+
+// digestAll is pump but for what happens when it panics.
+func (r *request) digestAll() error {
 	var spare []event
 	open := len(r.choices)
 	for {
@@ -51,7 +59,7 @@ func (r *request) pump() {
 		r.mu.Unlock()
 		if failed != nil {
 			r.publish(failed)
-			return
+			return nil
 		}
 		open -= r.digest(events)
 		var chunks []server.Chunk
@@ -62,7 +70,7 @@ func (r *request) pump() {
 		}
 		if open == 0 {
 			r.publish(io.EOF, chunks...)
-			return
+			return nil
 		}
 		r.publish(nil, chunks...)
 		clear(events)

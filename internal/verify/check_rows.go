@@ -98,7 +98,8 @@ func peakObserved(e *evidence) (string, string) {
 	most := int64(0)
 	for _, s := range inOrder(e.facts.segments) {
 		peak := e.facts.peak(s)
-		if counted := e.facts.peaks[s]; counted != peak {
+		// A segment that was killed has no count, and what was open then left no row.
+		if counted := e.facts.peaks[s]; counted != peak && e.facts.ended[s] {
 			return fmt.Sprintf("segment %d: the client counted %d in flight, its rows give %d", s, counted, peak), ""
 		}
 		most = max(most, peak)
@@ -117,7 +118,7 @@ func peakObserved(e *evidence) (string, string) {
 
 func samplesBelowPeak(e *evidence) (string, string) {
 	for _, s := range inOrder(e.facts.trace) {
-		if g, peak := e.facts.trace[s], e.facts.peak(s); g.inFlightPeak > peak {
+		if g, peak := e.facts.trace[s], e.facts.peak(s); g.inFlightPeak > peak && e.facts.ended[s] {
 			return fmt.Sprintf("a sample of segment %d saw %d in flight, its rows give %d at most", s, g.inFlightPeak, peak), ""
 		}
 	}

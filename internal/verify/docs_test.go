@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -73,3 +75,41 @@ func TestFormatPage(t *testing.T) {
 		t.Errorf("the page is too short to be right: %v, %v", info, err)
 	}
 }
+
+// TestMetricsPage: docs/metrics.md has each number of the ledger and each series of the server.
+func TestMetricsPage(t *testing.T) {
+	page := string(read(t, filepath.Join("..", "..", "docs", "metrics.md")))
+	for _, part := range []any{ledger.Counts{}, ledger.Tokens{}, ledger.Times{}, ledger.Rates{}, ledger.Peaks{}, ledger.Samples{}, ledger.Oracle{}} {
+		typ := reflect.TypeOf(part)
+		for i := range typ.NumField() {
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if !strings.Contains(page, "`"+name+"`") {
+				t.Errorf("%s.%s isn't in docs/metrics.md", typ.Name(), name)
+			}
+		}
+	}
+	names := map[string]bool{}
+	files, err := filepath.Glob("../server/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, m := range seriesName.FindAllStringSubmatch(string(read(t, file)), -1) {
+			names["cotenant_"+m[1]+m[2]+m[3]] = true
+		}
+	}
+	if len(names) < 20 {
+		t.Fatalf("only %d series were found in the server", len(names))
+	}
+	for name := range names {
+		if !strings.Contains(page, "`"+name+"`") && !strings.Contains(page, "`"+name+"{") {
+			t.Errorf("%s isn't in docs/metrics.md", name)
+		}
+	}
+}
+
+// seriesName finds the server's series in its source: written out, in the table of plain ones, or described by name.
+var seriesName = regexp.MustCompile(`"cotenant_([a-z_]+[a-z])"|\{"([a-z_]+)", "[A-Z]|desc\("([a-z_]+)", "`)

@@ -20,7 +20,7 @@ func admission(l *Ledger, rows *rowSum, res *resourceSum) Admission {
 		WhyFailed:       c.Failed > 0,
 		WhyUsage:        c.UsageMissing > 0,
 		WhyWorkers:      l.Workers < 1 || l.Workers >= l.Contexts || rows.workersBad,
-		WhyPeak:         l.Peaks.InFlight < 1 || l.Peaks.InFlight > l.Workers || l.Peaks.InFlightObserved != Some(l.Peaks.InFlight),
+		WhyPeak:         l.Peaks.InFlight < 1 || l.Peaks.InFlight > l.Workers || l.Peaks.InFlightObserved != Some(rows.endedPeak),
 		WhySamples:      m.Count < 2 || !m.Covered || m.MaxGapUS.Or(0) > 3*m.PeriodUS,
 		WhyResources:    l.Contexts >= DeepRung && (res.clientGaps > 0 || !res.tried),
 		WhyTokens:       rows.tokensBad,

@@ -29,6 +29,7 @@ type rowSum struct {
 	ttft, firstContent, latency, lastToken, latencyFull, interToken, queueAge, sendLag times
 
 	resultEnds                   []int64 // of usage-bearing results
+	endedPeak                    int64   // in flight, over segments that ended
 	baseDiffers                  bool
 	tokensBad                    bool
 	workersBad                   bool
@@ -225,8 +226,8 @@ func (s *rowSum) score(r *Row) error {
 	return nil
 }
 
-// into writes what the rows say into l.
-func (s *rowSum) into(l *Ledger) {
+// into writes what the rows say into l, given which segments have ended.
+func (s *rowSum) into(l *Ledger, ended map[int64]bool) {
 	s.counts.Failed = s.counts.Submitted - s.counts.Completed
 	s.counts.Outcomes = []OutcomeCount{}
 	for _, o := range outcomes {
@@ -237,9 +238,13 @@ func (s *rowSum) into(l *Ledger) {
 	l.Counts = s.counts
 	s.tokens.Spent = s.promptAll + s.outAll
 	l.Tokens = s.tokens
-	for _, g := range s.segments {
+	for k, g := range s.segments {
 		l.WallUS += g.lastEnd - g.firstPicked
-		l.Peaks.InFlight = max(l.Peaks.InFlight, stats.Peak(g.starts, g.ends))
+		peak := stats.Peak(g.starts, g.ends)
+		l.Peaks.InFlight = max(l.Peaks.InFlight, peak)
+		if ended[k] {
+			s.endedPeak = max(s.endedPeak, peak)
+		}
 	}
 	l.Rates = s.rates(l.WallUS)
 	adjusted := times{finite: slices.Clone(s.latency.finite), infinite: s.counts.Failed}

@@ -56,7 +56,7 @@ func Summarize(run Run) (Ledger, error) {
 		}
 	}
 	events.into(&l)
-	rows.into(&l)
+	rows.into(&l, events.ended)
 	resources.into(&l, rows.segments, events.ended)
 	l.Reconciliation = reconcile(&l, rows)
 	l.NotExposed = notExposed(&l, resources)

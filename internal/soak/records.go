@@ -10,7 +10,8 @@ import (
 
 // record is all that is kept of a logical context: it is not a goroutine and holds no prompt, so that memory grows with workers.
 type record struct {
-	attempts uint8 // rows written
+	attempts uint16 // rows written
+	tries    uint8  // of them, those that count against the limit: all but interrupted ones
 	state    uint8
 }
 
@@ -65,10 +66,13 @@ func (r *records) remaining() int64 {
 
 // note adds a row to a record; retry says whether its outcome may be tried again.
 func (rec *record) note(row *ledger.Row, retry bool, maxAttempts int64) {
-	if rec.attempts < 1<<8-1 {
+	if rec.attempts < 1<<16-1 {
 		rec.attempts++
 	}
-	if row.Outcome == ledger.OK || !retry || int64(rec.attempts) >= maxAttempts {
+	if row.Outcome == ledger.Interrupted {
+		return
+	}
+	if rec.tries++; row.Outcome == ledger.OK || !retry || int64(rec.tries) >= maxAttempts {
 		rec.state = retired
 	}
 }

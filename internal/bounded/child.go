@@ -126,6 +126,31 @@ type ChildResult struct {
 	Noise string `json:"noise,omitempty"`
 }
 
+// Fault says why the child of the library named what didn't finish, and during which call; bad is false where it finished.
+func (r ChildResult) Fault(what string) (reason string, bad bool) {
+	during := "before the first call"
+	if r.Calling != "" {
+		during = "in " + r.Calling
+	}
+	switch {
+	case r.Done:
+		return "", false
+	case r.Outcome == NotStarted:
+		return "the child process did not start: " + r.Err.Error(), true
+	case r.Hung():
+		reason = what + " did not answer by the deadline, " + during
+		if r.State == "D" {
+			reason += " (uninterruptible)"
+		}
+		return reason, true
+	case r.Outcome == Canceled:
+		return "canceled " + during, true
+	case r.Failure != "":
+		return r.Failure, true
+	}
+	return what + " ended the process " + during, true
+}
+
 // Part is one part of a child's answer.
 type Part struct {
 	Kind  string

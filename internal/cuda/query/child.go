@@ -198,7 +198,7 @@ func assemble(parts []bounded.Part) (Answer, *unopened) {
 
 // judge says in one status what the child's end and answer mean.
 func judge(res bounded.ChildResult, a Answer, un *unopened) (observe.Status, string) {
-	if status, reason, bad := Broken(res, "libcuda"); bad {
+	if status, reason, bad := broken(res, "libcuda"); bad {
 		return status, reason
 	}
 	switch {
@@ -215,30 +215,17 @@ func judge(res bounded.ChildResult, a Answer, un *unopened) (observe.Status, str
 	return observe.SupportedProven, ""
 }
 
-// Broken says what a child that didn't finish means for the source it read; bad is false where it finished. Other packages
-// that read a library in a child use it too.
-func Broken(res bounded.ChildResult, what string) (status observe.Status, reason string, bad bool) {
-	during := "before the first call"
-	if res.Calling != "" {
-		during = "in " + res.Calling
-	}
+// broken says what a child that didn't finish means; bad is false where it finished.
+func broken(res bounded.ChildResult, what string) (status observe.Status, reason string, bad bool) {
+	reason, bad = res.Fault(what)
+	status = observe.Unknown
 	switch {
-	case res.Done:
-		return "", "", false
-	case res.Outcome == bounded.NotStarted:
-		return observe.BlockedByEnvironment, "the child process did not start: " + res.Err.Error(), true
 	case res.Hung():
-		reason = what + " did not answer by the deadline, " + during
-		if res.State == "D" {
-			reason += " (uninterruptible)"
-		}
-		return observe.Hung, reason, true
-	case res.Outcome == bounded.Canceled:
-		return observe.Unknown, "canceled " + during, true
-	case res.Failure != "":
-		return observe.Unknown, observe.Clip(res.Failure), true
+		status = observe.Hung
+	case res.Outcome == bounded.NotStarted:
+		status = observe.BlockedByEnvironment
 	}
-	return observe.Unknown, what + " ended the process " + during, true
+	return status, observe.Clip(reason), bad
 }
 
 // isolated runs a task in a child that can't reach an MPS daemon: its pipe folder is a new empty one that only this user can

@@ -70,7 +70,7 @@ func Runtime(ctx context.Context, o Options) RuntimeReport {
 		}
 	}
 	r.SideEffects = []string{}
-	if status, reason, bad := Broken(res, "libcudart"); bad {
+	if status, reason, bad := broken(res, "libcudart"); bad {
 		r.Status, r.Reason = status, reason
 		return r
 	}

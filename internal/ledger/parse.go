@@ -171,22 +171,16 @@ func (p *parser) object(c *codec, v reflect.Value) error {
 				return err
 			}
 		}
-		name, err := p.str()
+		k, err := p.member(c, next)
 		if err != nil {
 			return err
 		}
-		k := c.find(name, next)
-		if k < 0 {
-			return fmt.Errorf("unknown member %q", name)
-		}
+		name := c.fields[k].name
 		if seen[k] {
 			return fmt.Errorf("member %q comes twice", name)
 		}
 		seen[k] = true
 		count, next = count+1, k+1
-		if err := p.expect(':'); err != nil {
-			return err
-		}
 		if err := p.value(c.fields[k].codec, v.Field(c.fields[k].index)); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -198,6 +192,26 @@ func (p *parser) object(c *codec, v reflect.Value) error {
 		}
 	}
 	return nil
+}
+
+// member reads a member's name and colon and returns its field; next is where it will be if members come in order.
+func (p *parser) member(c *codec, next int) (int, error) {
+	if next < len(c.fields) {
+		// The canonical form, read without a copy.
+		if prefix := c.fields[next].prefix; len(p.b)-p.i >= len(prefix) && string(p.b[p.i:p.i+len(prefix)]) == prefix {
+			p.i += len(prefix)
+			return next, nil
+		}
+	}
+	name, err := p.str()
+	if err != nil {
+		return 0, err
+	}
+	k := c.find(name, next)
+	if k < 0 {
+		return 0, fmt.Errorf("unknown member %q", name)
+	}
+	return k, p.expect(':')
 }
 
 // find returns the index of the field called name, -1 if there is none; next is where it will be if members come in order.

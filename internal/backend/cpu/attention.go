@@ -39,19 +39,19 @@ type attention struct {
 // step.
 func (b *cpuBackend) Attention(dst, qkv backend.Buffer, a backend.Attention, memory backend.KV, layer int) {
 	const op = "Attention"
-	out, x, m := data(dst, op), data(qkv, op), kvOf(memory, a, layer, op)
-	rows := b.batch.rows()
-	check(rows*a.QKVWidth() <= len(x), op, "%d rows of %d in a buffer of %d", rows, a.QKVWidth(), len(x))
-	check(rows*a.Heads*a.HeadDim <= len(out), op, "%d rows of %d into a buffer of %d", rows, a.Heads*a.HeadDim, len(out))
+	b.ops.attn = attnRun{plan: &b.plan, k: b.k, scratch: b.scratch, batch: &b.batch, m: kvOf(memory, a, layer, op), layer: layer,
+		out: data(dst, op), x: data(qkv, op)}
+	r := &b.ops.attn
+	fits(op, b.batch.rows(), a.QKVWidth(), r.x)
+	fits(op, b.batch.rows(), a.Heads*a.HeadDim, r.out)
 	p := &b.plan
-	if !p.valid || p.a != a || p.c != m.c {
-		if err := p.make(&b.batch, a, m.c, b.pool.threads); err != nil {
+	if !p.valid || p.a != a || p.c != r.m.c {
+		if err := p.make(&b.batch, a, r.m.c, b.pool.threads); err != nil {
 			b.fail(fmt.Errorf("cpu backend: attention: %w", err))
 			return
 		}
 	}
-	r := attnRun{plan: p, k: b.k, batch: &b.batch, m: m, layer: layer, out: out, x: x}
-	b.pool.run(len(p.tasks), func(thread, i int) { r.task(b.scratch[thread], &p.tasks[i]) })
+	b.pool.run(len(p.tasks), r)
 	for i := range p.merges {
 		r.merge(&p.merges[i])
 	}
@@ -99,14 +99,15 @@ func (p *attention) make(b *batch, a backend.Attention, c backend.KVConfig, thre
 	return nil
 }
 
-// attnRun is one layer's attention.
+// attnRun is the job of one layer's attention.
 type attnRun struct {
-	plan   *attention
-	k      *kernels
-	batch  *batch
-	m      *kv
-	layer  int
-	out, x []float32
+	plan    *attention
+	k       *kernels
+	scratch []*scratch
+	batch   *batch
+	m       *kv
+	layer   int
+	out, x  []float32
 }
 
 // tile is a task's working memory: n pairs of row and query head, in this order.
@@ -136,9 +137,10 @@ func (r *attnRun) tile(s *scratch, rows int) tile {
 	return t
 }
 
-func (r *attnRun) task(s *scratch, t *attnTask) {
+func (r *attnRun) do(thread, i int) {
+	t := &r.plan.tasks[i]
 	a, seq := r.plan.a, &r.batch.seqs[t.seq]
-	w := r.tile(s, t.rows)
+	w := r.tile(r.scratch[thread], t.rows)
 	span := w.group * w.d
 	for i := range t.rows {
 		row := r.x[(seq.Row+t.first+i)*a.QKVWidth():]

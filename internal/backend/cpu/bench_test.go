@@ -210,12 +210,12 @@ func BenchmarkBandwidth(b *testing.B) {
 	var out [1024][4]float32
 	n := 0
 	for b.Loop() {
-		c.pool.run(1024, func(_, i int) {
+		c.pool.run(1024, jobFunc(func(_, i int) {
 			v := mem[i*(64<<10) : (i+1)*(64<<10)]
 			for ; len(v) > 0; v = v[16384:] {
 				k.dot4(out[i][:], 4, zero, 1, 4096, v, zeros[:], false)
 			}
-		})
+		}))
 		n++
 	}
 	b.ReportMetric(float64(n)*256*(1<<20)/time.Since(start).Seconds()/1e9, "GB/s")

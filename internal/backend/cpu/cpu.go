@@ -35,6 +35,7 @@ type cpuBackend struct {
 
 	batch batch
 	plan  attention
+	ops   ops
 	err   error // first error since Begin
 
 	weights, mapped, kv, rope, buffers int64 // bytes held
@@ -102,7 +103,9 @@ func (b *cpuBackend) Read(dst []float32, src backend.Buffer) error {
 		return b.err
 	}
 	s := data(src, "Read")
-	check(len(dst) <= len(s), "Read", "%d elements of a buffer of %d", len(dst), len(s))
+	if len(dst) > len(s) {
+		misfit("Read", "%d elements of a buffer of %d", len(dst), len(s))
+	}
 	copy(dst, s)
 	return nil
 }
@@ -131,9 +134,14 @@ func (b *cpuBackend) fail(err error) {
 	}
 }
 
-// check panics where shapes do not fit together: the model's code is wrong, not its input.
-func check(ok bool, op, format string, args ...any) {
-	if !ok {
-		panic("cpu backend: " + op + ": " + fmt.Sprintf(format, args...))
+// misfit panics because shapes do not fit together: the model's code is wrong, not its input.
+func misfit(op, format string, args ...any) {
+	panic("cpu backend: " + op + ": " + fmt.Sprintf(format, args...))
+}
+
+// fits panics unless v has rows of width elements.
+func fits(op string, rows, width int, v []float32) {
+	if rows < 1 || width < 1 || rows*width > len(v) {
+		misfit(op, "%d rows of %d in a buffer of %d", rows, width, len(v))
 	}
 }

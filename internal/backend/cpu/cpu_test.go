@@ -213,3 +213,7 @@ func end(t testing.TB, b *cpuBackend) {
 		t.Fatal(err)
 	}
 }
+
+type jobFunc func(thread, piece int)
+
+func (f jobFunc) do(thread, piece int) { f(thread, piece) }

@@ -80,34 +80,51 @@ func (b *cpuBackend) RoPE(r backend.RoPE) (backend.RoPEHandle, error) {
 	return &rope{r}, nil
 }
 
+type ropeOp struct {
+	a      backend.Attention
+	tables *rope
+	batch  *batch
+	m      *kv
+	layer  int
+	x      []float32
+}
+
 // RoPEStore implements backend.Backend. A position beyond the tables or a slot beyond the memory is an error of the step.
 func (b *cpuBackend) RoPEStore(qkv backend.Buffer, a backend.Attention, r backend.RoPEHandle, memory backend.KV, layer int) {
 	const op = "RoPEStore"
-	x, m, tables := data(qkv, op), kvOf(memory, a, layer, op), r.(*rope)
-	rows, width := b.batch.rows(), a.QKVWidth()
-	check(rows*width <= len(x), op, "%d rows of %d in a buffer of %d", rows, width, len(x))
-	check(tables.Dim <= a.HeadDim, op, "rope over %d of %d dimensions", tables.Dim, a.HeadDim)
+	tables, ok := r.(*rope)
+	if !ok {
+		misfit(op, "tables of another backend (%T)", r)
+	}
+	b.ops.rope = ropeOp{a: a, tables: tables, batch: &b.batch, m: kvOf(memory, a, layer, op), layer: layer, x: data(qkv, op)}
+	o := &b.ops.rope
+	fits(op, b.batch.rows(), a.QKVWidth(), o.x)
+	if tables.Dim > a.HeadDim {
+		misfit(op, "rope over %d of %d dimensions", tables.Dim, a.HeadDim)
+	}
 	for i, pos := range b.batch.positions {
 		if pos < 0 || int(pos) >= tables.Positions() {
 			b.fail(fmt.Errorf("cpu backend: position %d of row %d is outside the rope tables of %d", pos, i, tables.Positions()))
 			return
 		}
-		if s := b.batch.slots[i]; s < 0 || int(s) >= m.c.Pages*m.c.PageSize {
-			b.fail(fmt.Errorf("cpu backend: slot %d of row %d is outside %d pages of %d", s, i, m.c.Pages, m.c.PageSize))
+		if s := b.batch.slots[i]; s < 0 || int(s) >= o.m.c.Pages*o.m.c.PageSize {
+			b.fail(fmt.Errorf("cpu backend: slot %d of row %d is outside %d pages of %d", s, i, o.m.c.Pages, o.m.c.PageSize))
 			return
 		}
 	}
-	half := tables.Dim / 2
-	b.overRows(rows, width, func(first, end int) {
-		for i := first; i < end; i++ {
-			row, pos := x[i*width:(i+1)*width], int(b.batch.positions[i])
-			cos, sin := tables.Cos[pos*half:(pos+1)*half], tables.Sin[pos*half:(pos+1)*half]
-			for h := range a.Heads + a.KVHeads {
-				rotate(row[h*a.HeadDim:h*a.HeadDim+tables.Dim], cos, sin, tables.Interleaved)
-			}
-			m.store(layer, int(b.batch.slots[i]), row[a.Heads*a.HeadDim:])
+	b.eachRow(o, b.batch.rows(), a.QKVWidth())
+}
+
+func (o *ropeOp) rows(first, end int) {
+	width, half, d := o.a.QKVWidth(), o.tables.Dim/2, o.a.HeadDim
+	for i := first; i < end; i++ {
+		row, pos := o.x[i*width:(i+1)*width], int(o.batch.positions[i])
+		cos, sin := o.tables.Cos[pos*half:(pos+1)*half], o.tables.Sin[pos*half:(pos+1)*half]
+		for h := range o.a.Heads + o.a.KVHeads {
+			rotate(row[h*d:h*d+2*half], cos, sin, o.tables.Interleaved)
 		}
-	})
+		o.m.store(o.layer, int(o.batch.slots[i]), row[o.a.Heads*d:])
+	}
 }
 
 // store writes a row's keys and values, [KVHeads*HeadDim | KVHeads*HeadDim], to a slot.
@@ -144,9 +161,17 @@ func rotate(x, cos, sin []float32, interleaved bool) {
 
 func kvOf(memory backend.KV, a backend.Attention, layer int, op string) *kv {
 	m, ok := memory.(*kv)
-	check(ok, op, "kv memory of another backend (%T)", memory)
-	check(m.c.KVHeads == a.KVHeads && m.c.HeadDim == a.HeadDim, op, "attention %+v on kv memory %+v", a, m.c)
-	check(layer >= 0 && layer < m.c.Layers, op, "layer %d of %d", layer, m.c.Layers)
-	check(a.KVHeads >= 1 && a.Heads%a.KVHeads == 0, op, "%d heads share %d key heads", a.Heads, a.KVHeads)
+	if !ok {
+		misfit(op, "kv memory of another backend (%T)", memory)
+	}
+	if m.c.KVHeads != a.KVHeads || m.c.HeadDim != a.HeadDim {
+		misfit(op, "attention %+v on kv memory %+v", a, m.c)
+	}
+	if layer < 0 || layer >= m.c.Layers {
+		misfit(op, "layer %d of %d", layer, m.c.Layers)
+	}
+	if a.KVHeads < 1 || a.Heads%a.KVHeads != 0 {
+		misfit(op, "%d heads share %d key heads", a.Heads, a.KVHeads)
+	}
 	return m
 }

@@ -9,17 +9,20 @@ const group = 4
 // uses them for all rows of x.
 func (b *cpuBackend) MatMul(dst, x backend.Buffer, rows int, m backend.Matrix, bias backend.Vector, accumulate bool) {
 	const op = "MatMul"
-	w, ok := m.(*matrix)
-	check(ok, op, "a matrix of another backend (%T)", m)
-	mul := matmul{k: b.k.of(w.cols), w: w, rows: rows, add: accumulate, dst: data(dst, op), x: data(x, op)}
-	check(rows >= 1 && rows*w.cols <= len(mul.x), op, "%d rows of %d in a buffer of %d", rows, w.cols, len(mul.x))
-	check(rows*w.rows <= len(mul.dst), op, "%d rows of %d into a buffer of %d", rows, w.rows, len(mul.dst))
-	check(&mul.x[0] != &mul.dst[0], op, "dst is x")
-	if bias != nil {
-		mul.bias = vec(bias, op)
-		check(len(mul.bias) == w.rows, op, "bias of %d for %d outputs", len(mul.bias), w.rows)
+	w := matrixOf(m, op)
+	b.ops.matmul = matmul{k: b.k.of(w.cols), scratch: b.scratch, w: w, rows: rows, add: accumulate, dst: data(dst, op), x: data(x, op)}
+	mul := &b.ops.matmul
+	fits(op, rows, w.cols, mul.x)
+	fits(op, rows, w.rows, mul.dst)
+	if &mul.x[0] == &mul.dst[0] {
+		misfit(op, "dst is x")
 	}
-	b.pool.run(len(w.pieces), func(thread, i int) { mul.piece(b.scratch[thread], &w.pieces[i]) })
+	if bias != nil {
+		if mul.bias = vec(bias, op); len(mul.bias) != w.rows {
+			misfit(op, "bias of %d for %d outputs", len(mul.bias), w.rows)
+		}
+	}
+	b.pool.run(len(w.pieces), mul)
 }
 
 // piece is consecutive rows of one part: what one thread does in one go.
@@ -50,16 +53,19 @@ func (m *matrix) cut() {
 
 var zeros [group]float32
 
+// matmul is the job of a MatMul.
 type matmul struct {
-	k      *kernels
-	w      *matrix
-	rows   int
-	add    bool
-	dst, x []float32
-	bias   []float32 // nil: none
+	k       *kernels
+	scratch []*scratch
+	w       *matrix
+	rows    int
+	add     bool
+	dst, x  []float32
+	bias    []float32 // nil: none
 }
 
-func (m *matmul) piece(s *scratch, p *piece) {
+func (m *matmul) do(thread, i int) {
+	s, p := m.scratch[thread], &m.w.pieces[i]
 	gemv, few := m.k.gemv4[p.part.dtype], m.k.few4[p.part.dtype]
 	whole := p.rows / group * group
 	if m.rows == 1 && gemv != nil {

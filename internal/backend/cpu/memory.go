@@ -144,12 +144,24 @@ func (b *cpuBackend) pages(n int64) ([]float32, error) {
 
 func data(x backend.Buffer, op string) []float32 {
 	b, ok := x.(*buffer)
-	check(ok, op, "a buffer of another backend (%T)", x)
+	if !ok {
+		misfit(op, "a buffer of another backend (%T)", x)
+	}
 	return b.v
 }
 
 func vec(x backend.Vector, op string) []float32 {
 	v, ok := x.(*vector)
-	check(ok, op, "a vector of another backend (%T)", x)
+	if !ok {
+		misfit(op, "a vector of another backend (%T)", x)
+	}
 	return v.v
+}
+
+func matrixOf(x backend.Matrix, op string) *matrix {
+	m, ok := x.(*matrix)
+	if !ok {
+		misfit(op, "a matrix of another backend (%T)", x)
+	}
+	return m
 }

@@ -15,7 +15,7 @@ import (
 // get a processor, the caller does all pieces itself.
 type pool struct {
 	threads int
-	body    func(thread, piece int)
+	job     job
 	pieces  int64
 
 	gate   atomic.Uint64 // 2*operation + 1 while its pieces may be taken, else even
@@ -47,16 +47,21 @@ func newPool(threads int) *pool {
 	return p
 }
 
-// run calls body(thread, piece) for pieces 0 to n-1, each once, and returns when all are done. Calls of different
+// job is what threads share.
+type job interface {
+	do(thread, piece int)
+}
+
+// run calls j.do(thread, piece) for pieces 0 to n-1, each once, and returns when all are done. Calls of different
 // pieces run at the same time; two of one thread never do.
-func (p *pool) run(n int, body func(thread, piece int)) {
+func (p *pool) run(n int, j job) {
 	if n <= 1 || p.threads == 1 {
 		for i := range n {
-			body(0, i)
+			j.do(0, i)
 		}
 		return
 	}
-	p.body, p.pieces = body, int64(n)
+	p.job, p.pieces = j, int64(n)
 	p.next.Store(0)
 	p.gate.Add(1) // odd: open
 	p.wake()
@@ -65,17 +70,17 @@ func (p *pool) run(n int, body func(thread, piece int)) {
 	for i := 0; p.active.Load() != 0; i++ {
 		relax(i)
 	}
-	p.body = nil
+	p.job = nil
 }
 
 func (p *pool) take(thread int) {
-	n := p.pieces
+	j, n := p.job, p.pieces
 	for {
 		i := p.next.Add(1) - 1
 		if i >= n {
 			return
 		}
-		p.body(thread, int(i))
+		j.do(thread, int(i))
 	}
 }
 

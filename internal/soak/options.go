@@ -128,6 +128,9 @@ func (o *Options) fill() error {
 	case o.ServerPID < 0:
 		return usage("server-pid %d isn't a process", o.ServerPID)
 	}
+	if u, err := url.Parse(o.MetricsURL); o.MetricsURL != "" && o.MetricsURL != "none" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return usage("metrics-url %q isn't an http or https URL", o.MetricsURL)
+	}
 	if !fraction(*o.Temperature, 0, 100) {
 		return usage("temperature %v: want 0 to 100", *o.Temperature)
 	}

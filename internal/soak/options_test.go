@@ -41,6 +41,7 @@ func TestRefusedBeforeAnyRequest(t *testing.T) {
 		{func(o *Options) { o.BodyJSON = []byte(`{"a":1,"a":2}`) }, "twice"},
 		{func(o *Options) { o.BodyJSON = []byte(`{"a":1} x`) }, "behind"},
 		{func(o *Options) { o.BodyJSON, o.Temperature = []byte(`{"temperature":1}`), &one }, "given twice"},
+		{func(o *Options) { o.MetricsURL = "localhost:9090" }, "metrics-url"},
 		{func(o *Options) { o.TopP = &two }, "top-p"},
 		{func(o *Options) { o.Header = http.Header{"Content-Length": {"1"}} }, "Content-Length"},
 		{func(o *Options) { o.Header = http.Header{"A b": {"1"}} }, "isn't valid"},

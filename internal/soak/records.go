@@ -77,31 +77,40 @@ func (rec *record) note(row *ledger.Row, retry bool, maxAttempts int64) {
 	}
 }
 
-// replay brings the records to where the rows of earlier segments left them. It returns the tokens that those spent by usage, and
-// how many contexts they retired with and without a result.
-func (r *records) replay(rows iter.Seq2[ledger.Row, error], maxAttempts int64) (spent, completed, failed int64, err error) {
+// past is what the rows of earlier segments come to.
+type past struct {
+	spent                        int64 // tokens, by usage
+	submitted, completed, failed int64 // contexts; completed and failed ones are retired
+}
+
+// replay brings the records to where the rows of earlier segments left them.
+func (r *records) replay(rows iter.Seq2[ledger.Row, error], maxAttempts int64) (past, error) {
+	var p past
 	for row, err := range rows {
 		if err != nil {
-			return 0, 0, 0, err
+			return p, err
 		}
 		if row.Context >= int64(len(r.list)) {
-			return 0, 0, 0, fmt.Errorf("a row is of context %d, the run has %d", row.Context, len(r.list))
+			return p, fmt.Errorf("a row is of context %d, the run has %d", row.Context, len(r.list))
 		}
-		spent += row.PromptTokens.Or(0) + row.CompletionTokens.Or(0)
+		p.spent += row.PromptTokens.Or(0) + row.CompletionTokens.Or(0)
 		rec := r.list[row.Context]
 		if rec.state == retired {
 			continue
+		}
+		if rec.attempts == 0 {
+			p.submitted++
 		}
 		// The code of an in-band error isn't in the row; such a context is tried again, within its limit.
 		rec.note(&row, row.Outcome.Retryable(), maxAttempts)
 		r.put(row.Context, rec)
 		if rec.state == retired {
 			if row.Outcome == ledger.OK {
-				completed++
+				p.completed++
 			} else {
-				failed++
+				p.failed++
 			}
 		}
 	}
-	return spent, completed, failed, nil
+	return p, nil
 }

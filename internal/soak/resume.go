@@ -56,12 +56,12 @@ func (s *session) reopen() error {
 	if err != nil {
 		return err
 	}
-	spent, completed, failed, err := s.records.replay(f.Rows(), s.cfg.MaxAttempts)
+	past, err := s.records.replay(f.Rows(), s.cfg.MaxAttempts)
 	if err != nil {
 		return fmt.Errorf("going on with the run: %w", err)
 	}
-	s.budget.spent += spent
-	s.count.Completed, s.count.Failed, s.count.Submitted = completed, failed, completed+failed
-	s.o.Log(fmt.Sprintf("going on: %d of %d contexts are done, %d of them failed", completed+failed, s.o.Contexts, failed))
+	s.budget.spent += past.spent
+	s.count.Submitted, s.count.Completed, s.count.Failed = past.submitted, past.completed, past.failed
+	s.o.Log(fmt.Sprintf("going on: %d of %d contexts are done, %d of them failed", past.completed+past.failed, s.o.Contexts, past.failed))
 	return nil
 }

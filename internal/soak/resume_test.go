@@ -83,15 +83,15 @@ func TestReplay(t *testing.T) {
 		row(4, 1, ledger.Interrupted), row(4, 2, ledger.Interrupted), row(4, 3, ledger.Interrupted),
 	}
 	r := newRecords(6)
-	spent, completed, failed, err := r.replay(func(yield func(ledger.Row, error) bool) {
+	got, err := r.replay(func(yield func(ledger.Row, error) bool) {
 		for _, row := range rows {
 			if !yield(row, nil) {
 				return
 			}
 		}
 	}, 3)
-	if err != nil || spent != 110 || completed != 1 || failed != 2 || r.remaining() != 3 {
-		t.Errorf("spent %d, completed %d, failed %d, %d left, %v", spent, completed, failed, r.remaining(), err)
+	if want := (past{spent: 110, submitted: 5, completed: 1, failed: 2}); err != nil || got != want || r.remaining() != 3 {
+		t.Errorf("%+v, %d left, %v; want %+v", got, r.remaining(), err, want)
 	}
 	for _, want := range []struct {
 		context int64
@@ -106,7 +106,7 @@ func TestReplay(t *testing.T) {
 		t.Error("a fourth context was left")
 	}
 	stray := func(yield func(ledger.Row, error) bool) { yield(row(6, 1, ledger.OK), nil) }
-	if _, _, _, err := newRecords(6).replay(stray, 3); err == nil {
+	if _, err := newRecords(6).replay(stray, 3); err == nil {
 		t.Error("a row of a context beyond the run was taken")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -164,7 +165,10 @@ func newSession(ctx context.Context, o *Options) (*session, error) {
 	header := defaultHeader(o.Build.Version)
 	for name, values := range o.Header {
 		header[http.CanonicalHeaderKey(name)] = values
-		secrets = append(secrets, values...)
+		for _, v := range values {
+			secrets = append(secrets, v)
+			secrets = append(secrets, strings.Fields(v)...) // "Bearer KEY": the key alone, too
+		}
 	}
 	if o.APIKey != "" {
 		header.Set("Authorization", "Bearer "+o.APIKey)

@@ -129,7 +129,7 @@ var (
 func newRedactor(endpoint *url.URL, secrets ...string) *redactor {
 	var pairs []string
 	for _, s := range secrets {
-		if len(s) >= 4 {
+		if len(s) >= 4 && !strings.EqualFold(s, "bearer") && !strings.EqualFold(s, "basic") {
 			pairs = append(pairs, s, "[secret]")
 		}
 	}

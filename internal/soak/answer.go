@@ -295,6 +295,9 @@ func endedHere(err error) (ledger.Outcome, bool) {
 // settle fills in what follows from the whole of an attempt.
 func (a *answer) settle() {
 	row := a.row
+	if row.Outcome == ledger.Compressed {
+		a.quirk(ledger.QuirkCompressedUnasked)
+	}
 	if row.Outcome == ledger.OK {
 		if row.Done && !a.finished {
 			a.quirk(ledger.QuirkNoFinish)

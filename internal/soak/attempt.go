@@ -99,7 +99,6 @@ func (a *answer) response(resp *http.Response, r *bodyReader) (ledger.Outcome, s
 		return a.refusal(resp, r)
 	}
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		a.quirk(ledger.QuirkCompressedUnasked)
 		return ledger.Compressed, "Content-Encoding is " + enc
 	}
 	mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -110,9 +109,6 @@ func (a *answer) response(resp *http.Response, r *bodyReader) (ledger.Outcome, s
 	switch {
 	case err == io.EOF:
 		return ledger.Truncated, "the body is empty"
-	case err == errCompressed:
-		a.quirk(ledger.QuirkCompressedUnasked)
-		return ledger.Compressed, err.Error()
 	case err != nil:
 		return bodyOutcome(err), describe(err)
 	case first == '{' || first == '[' || first == '<' || mediaType != "text/event-stream" && !eventful(first):

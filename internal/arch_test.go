@@ -14,7 +14,7 @@ var levels = map[string]int{
 	"chat": 0, "embedded": 0, "kvcache": 0, "loadgen": 0, "openai": 0, "scrape": 0, "stats": 0, "tokenizer": 0, "weights": 0,
 	"testenv": 0, "bounded": 0, "dl": 0, "observe": 0, "topology": 0,
 	"backend": 1, "ledger": 1, "scheduler": 1, "server": 1, "weights/weightstest": 1,
-	"cuda/query":  1,
+	"cuda/query": 1, "mps/query": 1, "nvml": 1,
 	"backend/cpu": 2, "soak": 2, "verify": 2, "gputest": 2,
 	"model":  3,
 	"engine": 4,
@@ -27,6 +27,11 @@ var unreachable = []struct{ from, to, why string }{
 	{"verify", "engine", "verify needs nothing but the evidence"},
 	{"verify", "server", "verify needs nothing but the evidence"},
 	{"server", "engine", "server knows only its Generator interface"},
+	{"inspect", "cuda", "inspect changes nothing: it reaches cuda/query only"},
+	{"inspect", "mps", "inspect changes nothing: it reaches mps/query only"},
+	{"inspect", "partition", "inspect changes nothing"},
+	{"inspect", "kernels", "inspect changes nothing"},
+	{"inspect", "probe", "inspect changes nothing"},
 }
 
 type pkg struct {
@@ -69,6 +74,21 @@ func TestImportsGoDown(t *testing.T) {
 	}
 	if seen < len(levels) {
 		t.Errorf("found %d of the table's %d packages", seen, len(levels))
+	}
+}
+
+// TestOnlyDLImportsPurego keeps calls into C in one place, and the fakes out of the program.
+func TestOnlyDLImportsPurego(t *testing.T) {
+	const prefix = "cotenant/internal/"
+	for _, p := range list(t) {
+		for _, imp := range p.Imports {
+			if imp == "github.com/ebitengine/purego" && p.ImportPath != prefix+"dl" {
+				t.Errorf("%s imports purego: only dl may", p.ImportPath)
+			}
+			if imp == prefix+"gputest" {
+				t.Errorf("%s imports gputest, which is for tests only", p.ImportPath)
+			}
+		}
 	}
 }
 

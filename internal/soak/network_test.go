@@ -336,6 +336,12 @@ func TestResumeIsRefused(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
+	if _, err := Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "is finished") {
+		t.Errorf("a finished run was resumed: %v", err)
+	}
+	if err := os.Remove(o.Out + "/" + ledger.LedgerFile); err != nil {
+		t.Fatal(err)
+	}
 	lock, err := lockFolder(o.Out + "/" + ledger.ConfigFile)
 	if err != nil {
 		t.Fatal(err)

@@ -33,6 +33,12 @@ func (s *session) reopenConfig() error {
 			return usage("the run in %s was registered with %s %v, not %v: a run goes on as it began", o.Out, d.name, d.there, d.given)
 		}
 	}
+	// Another segment would add nothing and take from the evidence: counters of one server are set against one segment.
+	if b, err := f.ReadFile(ledger.LedgerFile); err == nil {
+		if l, err := ledger.ReadLedger(b); err == nil && l.Status == ledger.StatusFinished {
+			return usage("the run in %s is finished: nothing is left to go on with", o.Out)
+		}
+	}
 	if s.lock, err = lockFolder(filepath.Join(o.Out, ledger.ConfigFile)); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func TestDroppable(t *testing.T) {
 // TestDroppableExact sums the binomial distribution in whole numbers.
 func TestDroppableExact(t *testing.T) {
 	for _, p := range []Percentile{P50, P90, P95, P99} {
-		for n := int64(1); n <= 400; n++ {
+		for n := int64(1); n <= 160; n++ {
 			if got, want := p.Droppable(n), exactDroppable(p, n); got != want {
 				t.Fatalf("of %d values %v lets %d be dropped, want %d", n, p, got, want)
 			}

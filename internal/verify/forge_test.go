@@ -73,10 +73,9 @@ func TestAnyNumberOfTheLedgerChangedIsRefused(t *testing.T) {
 	if len(spans) < 400 {
 		t.Fatalf("only %d numbers", len(spans))
 	}
-	for _, span := range spans {
-		for _, d := range []int64{1, -1} {
-			refuse(t, e, step(t, b, span, d), fmt.Sprintf("…%s with %+d", b[max(0, span[0]-40):span[1]], d))
-		}
+	for i, span := range spans {
+		d := int64(1 - i%2*2) // up or down
+		refuse(t, e, step(t, b, span, d), fmt.Sprintf("…%s with %+d", b[max(0, span[0]-40):span[1]], d))
 	}
 	// A few of them the whole way through.
 	for i := 0; i < len(spans); i += 97 {
@@ -96,7 +95,7 @@ func TestAnyByteOfTheLedgerChangedIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := read(t, filepath.Join(dir, ledger.LedgerFile))
-	for i := 0; i < len(b); i += 11 {
+	for i := 0; i < len(b); i += 41 {
 		forged := bytes.Clone(b)
 		forged[i] ^= 1
 		refuse(t, e, forged, fmt.Sprintf("byte %d, …%s", i, forged[max(0, i-40):i+1]))
@@ -110,7 +109,7 @@ func TestAnyNumberOfTheOtherFilesChangedIsRefused(t *testing.T) {
 	const dir = "testdata/good-100"
 	run := t.TempDir()
 	readRun(t, dir).write(t, run, nil)
-	for name, stride := range map[string]int{ledger.RowsFile: 211, ledger.ResourcesFile: 97, ledger.EventsFile: 3, ledger.ConfigFile: 5} {
+	for name, stride := range map[string]int{ledger.RowsFile: 307, ledger.ResourcesFile: 131, ledger.EventsFile: 3, ledger.ConfigFile: 7} {
 		path := filepath.Join(run, name)
 		b := read(t, path)
 		spans := numbers(t, b)

@@ -24,11 +24,9 @@ type worker struct {
 	ids, ranks [shortWord]int32
 	symbols    []symbol
 	heap       rankHeap
+	queue      rankQueue
 	steps      int // merges tried, for tests of cost
 }
-
-// symbol is a node of the linked list of a long word's tokens. A symbol that was merged away has id -1.
-type symbol struct{ id, prev, next int32 }
 
 func (b *bpe) worker() *worker {
 	if w, ok := b.pool.Get().(*worker); ok {
@@ -40,8 +38,8 @@ func (b *bpe) worker() *worker {
 // release takes scratch space back, but not what one huge word has made of it.
 func (b *bpe) release(w *worker) {
 	const keep = 1 << 16
-	if cap(w.symbols) > keep || cap(w.heap) > keep {
-		w.symbols, w.heap = nil, nil
+	if cap(w.symbols) > keep {
+		w = new(worker)
 	}
 	b.pool.Put(w)
 }
@@ -107,123 +105,6 @@ func (b *bpe) mergeShort(w *worker, out []int32, word string) []int32 {
 		}
 	}
 	return append(out, w.ids[:n]...)
-}
-
-// mergeLong works through a heap of (rank, position), so that a word of n bytes costs n log n. An entry whose pair has changed since is
-// recognised by its rank, which belongs to one pair alone.
-func (b *bpe) mergeLong(w *worker, out []int32, word string) []int32 {
-	sym := w.symbols[:0]
-	if cap(sym) < len(word) {
-		sym = make([]symbol, 0, len(word))
-	}
-	for i := range len(word) {
-		if id := b.byteIDs[word[i]]; id >= 0 {
-			n := int32(len(sym))
-			sym = append(sym, symbol{id, n - 1, n + 1})
-		}
-	}
-	w.symbols = sym
-	if len(sym) == 0 {
-		return out
-	}
-	sym[len(sym)-1].next = -1
-	h := w.heap[:0]
-	for i := range sym[:len(sym)-1] {
-		if rank, _ := b.merges.find(sym[i].id, sym[i+1].id); rank != noRank {
-			h = append(h, heapEntry(rank, int32(i)))
-		}
-	}
-	h.init()
-	for len(h) > 0 {
-		var rank, i int32
-		rank, i = h.pop()
-		w.steps++
-		s := &sym[i]
-		if s.id < 0 || s.next < 0 {
-			continue
-		}
-		r, id := b.merges.find(s.id, sym[s.next].id)
-		if r != rank {
-			continue
-		}
-		gone := &sym[s.next]
-		s.id, s.next = id, gone.next
-		gone.id = -1
-		if s.next >= 0 {
-			sym[s.next].prev = i
-			if r, _ := b.merges.find(id, sym[s.next].id); r != noRank {
-				h.push(heapEntry(r, i))
-			}
-		}
-		if s.prev >= 0 {
-			if r, _ := b.merges.find(sym[s.prev].id, id); r != noRank {
-				h.push(heapEntry(r, s.prev))
-			}
-		}
-	}
-	w.heap = h
-	for i := int32(0); i >= 0; i = sym[i].next {
-		out = append(out, sym[i].id)
-	}
-	return out
-}
-
-// rankHeap is a binary min-heap of entries rank<<32 | position.
-type rankHeap []uint64
-
-func heapEntry(rank, pos int32) uint64 { return uint64(rank)<<32 | uint64(uint32(pos)) }
-
-func (h rankHeap) init() {
-	for i := len(h)/2 - 1; i >= 0; i-- {
-		h.down(i)
-	}
-}
-
-func (h *rankHeap) push(e uint64) {
-	s := append(*h, e)
-	i := len(s) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if s[parent] <= e {
-			break
-		}
-		s[i] = s[parent]
-		i = parent
-	}
-	s[i] = e
-	*h = s
-}
-
-func (h *rankHeap) pop() (rank, pos int32) {
-	s := *h
-	top := s[0]
-	last := len(s) - 1
-	s[0] = s[last]
-	*h = s[:last]
-	h.down(0)
-	return int32(top >> 32), int32(uint32(top))
-}
-
-func (h rankHeap) down(i int) {
-	if i >= len(h) {
-		return
-	}
-	e := h[i]
-	for {
-		child := 2*i + 1
-		if child >= len(h) {
-			break
-		}
-		if child+1 < len(h) && h[child+1] < h[child] {
-			child++
-		}
-		if e <= h[child] {
-			break
-		}
-		h[i] = h[child]
-		i = child
-	}
-	h[i] = e
 }
 
 // noRank is the rank of a pair that doesn't merge.

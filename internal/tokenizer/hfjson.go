@@ -14,6 +14,9 @@ import (
 func FromJSON(tokenizerJSON, tokenizerConfigJSON []byte) (*Tokenizer, error) {
 	var f fileJSON
 	if err := strict(tokenizerJSON, &f); err != nil {
+		if part := unknownPart(tokenizerJSON); part != nil {
+			err = part
+		}
 		return nil, fmt.Errorf("tokenizer.json: %w", err)
 	}
 	src, err := f.source()

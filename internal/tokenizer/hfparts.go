@@ -1,8 +1,10 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // The parts of tokenizer.json. Each type has every field of the parts that are supported, so that a part with another field is
@@ -33,6 +35,41 @@ func (n *normalizerJSON) usesC() (bool, error) {
 		return some, nil
 	}
 	return false, fmt.Errorf("normalizer %q isn't supported; NFC is", n.Type)
+}
+
+// unknownPart looks for a part of an unsupported type in a file that couldn't be read. It says more than the name of a field does.
+func unknownPart(file []byte) error {
+	type part struct {
+		Type          string `json:"type"`
+		Normalizers   []part `json:"normalizers"`
+		PreTokenizers []part `json:"pretokenizers"`
+		Processors    []part `json:"processors"`
+	}
+	var f struct {
+		Normalizer    part `json:"normalizer"`
+		PreTokenizer  part `json:"pre_tokenizer"`
+		PostProcessor part `json:"post_processor"`
+		Decoder       part `json:"decoder"`
+		Model         part `json:"model"`
+	}
+	if json.Unmarshal(file, &f) != nil {
+		return nil
+	}
+	check := func(name string, known []string, p part) error {
+		for _, p := range append([]part{p}, slices.Concat(p.Normalizers, p.PreTokenizers, p.Processors)...) {
+			if p.Type != "" && p.Type != "Sequence" && !slices.Contains(known, p.Type) {
+				return fmt.Errorf("%s %q isn't supported", name, p.Type)
+			}
+		}
+		return nil
+	}
+	return errors.Join(
+		check("normalizer", []string{"NFC"}, f.Normalizer),
+		check("pre_tokenizer", []string{"ByteLevel", "Split", "Digits"}, f.PreTokenizer),
+		check("post_processor", []string{"ByteLevel", "TemplateProcessing"}, f.PostProcessor),
+		check("decoder", []string{"ByteLevel"}, f.Decoder),
+		check("model", []string{"BPE"}, f.Model),
+	)
 }
 
 type byteLevelJSON struct {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"unicode"
 	"unicode/utf8"
@@ -82,10 +83,17 @@ func compare(t *testing.T, tok *Tokenizer, texts []string, want *oracle) {
 	}
 }
 
+// loaded keeps what has been read: a tokenizer doesn't change, and loading the large ones takes most of the tests' time.
+var loaded sync.Map
+
 // loadReal reads a real tokenizer from COTENANT_MODEL_DIR.
 func loadReal(t testing.TB, name, wantSHA string) *Tokenizer {
 	t.Helper()
-	file, err := os.ReadFile(testenv.Model(t, name+"/tokenizer.json"))
+	path := testenv.Model(t, name+"/tokenizer.json")
+	if tok, ok := loaded.Load(path); ok && wantSHA == "" {
+		return tok.(*Tokenizer)
+	}
+	file, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,12 +102,13 @@ func loadReal(t testing.TB, name, wantSHA string) *Tokenizer {
 		t.Fatal(err)
 	}
 	if sum := sha256.Sum256(file); wantSHA != "" && hex.EncodeToString(sum[:]) != wantSHA {
-		t.Fatalf("%s/tokenizer.json isn't the file that the oracle was made from", name)
+		t.Fatalf("%s isn't the file that the oracle was made from", path)
 	}
 	tok, err := FromJSON(file, config)
 	if err != nil {
 		t.Fatal(err)
 	}
+	loaded.Store(path, tok)
 	return tok
 }
 

@@ -111,6 +111,9 @@ func nonClaims(l *Ledger) []Statement {
 	add("kernel_rates", "rates are provider usage over wall time")
 	add("backend_speed_up", "one run compares nothing; two like runs would")
 	add("prefix_cache_benefit", "needs a second arm with unique prompts")
+	if !l.Workload.Unique {
+		add("fresh_answers", "the workload doesn't promise that no two contexts send the same prompt: an answer may have come from an output cache")
+	}
 	add("multi_user_fairness", "all contexts belong to one tenant")
 	if l.Oracle.Checked == 0 {
 		add("task_quality", "no result had an oracle: a result is nonempty text with usage, no more")

@@ -230,3 +230,53 @@ func (g *gen) blend() {
 	g.VZEROUPPER()
 	g.RET()
 }
+
+// rotate is RoPE on one head; AVX2 alone, a head is too short for more.
+func (g *gen) rotate() {
+	g.text("rotateHalves", "func(lo *float32, hi *float32, cos *float32, sin *float32, n int)",
+		"turns (lo, hi) by the angles of cos and sin over n vectors.")
+	lo, hi, cos, sin, n := g.arg("lo"), g.arg("hi"), g.arg("cos"), g.arg("sin"), g.arg("n")
+	loop := g.fresh("loop")
+	g.Label(loop)
+	u, v, c, s, t := g.vec(), g.vec(), g.vec(), g.vec(), g.vec()
+	g.VMOVUPS(at(lo, nil, 0, 0), u)
+	g.VMOVUPS(at(hi, nil, 0, 0), v)
+	g.VMOVUPS(at(cos, nil, 0, 0), c)
+	g.VMOVUPS(at(sin, nil, 0, 0), s)
+	g.VMULPS(v, s, t)
+	g.VFMSUB231PS(u, c, t)
+	g.VMOVUPS(t, at(lo, nil, 0, 0))
+	g.VMULPS(u, s, t)
+	g.VFMADD231PS(v, c, t)
+	g.VMOVUPS(t, at(hi, nil, 0, 0))
+	for _, p := range []reg.GPVirtual{lo, hi, cos, sin} {
+		g.ADDQ(operand.U8(g.bytes()), p)
+	}
+	g.DECQ(n)
+	g.JNZ(operand.LabelRef(loop))
+	g.VZEROUPPER()
+	g.RET()
+
+	g.text("rotatePairs", "func(x *float32, cos *float32, sin *float32, n int)",
+		"turns n vectors of neighbouring pairs by the angles of cos and sin, one a pair.")
+	x, cos, sin, n := g.arg("x"), g.arg("cos"), g.arg("sin"), g.arg("n")
+	loop = g.fresh("loop")
+	g.Label(loop)
+	u, c, s, t = g.vec(), g.vec(), g.vec(), g.vec()
+	g.VPMOVZXDQ(at(cos, nil, 0, 0), c)
+	g.VMOVSLDUP(c, c)
+	g.VPMOVZXDQ(at(sin, nil, 0, 0), s)
+	g.VMOVSLDUP(s, s)
+	g.VMOVUPS(at(x, nil, 0, 0), u)
+	g.VPERMILPS(operand.U8(0xb1), u, t)
+	g.VMULPS(t, s, t)
+	g.VFMADDSUB231PS(u, c, t)
+	g.VMOVUPS(t, at(x, nil, 0, 0))
+	g.ADDQ(operand.U8(g.bytes()), x)
+	g.ADDQ(operand.U8(g.bytes()/2), cos)
+	g.ADDQ(operand.U8(g.bytes()/2), sin)
+	g.DECQ(n)
+	g.JNZ(operand.LabelRef(loop))
+	g.VZEROUPPER()
+	g.RET()
+}

@@ -158,6 +158,7 @@ func (g *gen) kernels() {
 	}
 	if g.lanes == 8 {
 		g.moreFormats()
+		g.rotate()
 	}
 	g.dot()
 	g.tile()

@@ -112,6 +112,16 @@ func expandQ5_KAVX2(dst *float32, src *byte, scale *float32)
 //go:noescape
 func expandQ6_KAVX2(dst *float32, src *byte, scale *float32)
 
+// rotateHalvesAVX2 turns (lo, hi) by the angles of cos and sin over n vectors.
+//
+//go:noescape
+func rotateHalvesAVX2(lo *float32, hi *float32, cos *float32, sin *float32, n int)
+
+// rotatePairsAVX2 turns n vectors of neighbouring pairs by the angles of cos and sin, one a pair.
+//
+//go:noescape
+func rotatePairsAVX2(x *float32, cos *float32, sin *float32, n int)
+
 // dot4AVX2 computes dst[i*ldd+j] (+)= x[i]·w[j] + bias[j], i < rows, j < 4; cols is a multiple of a vector.
 //
 //go:noescape

@@ -7210,6 +7210,61 @@ TEXT ·expandQ6_KAVX2(SB), NOSPLIT, $0-24
 	VZEROUPPER
 	RET
 
+// func rotateHalvesAVX2(lo *float32, hi *float32, cos *float32, sin *float32, n int)
+// Requires: AVX, FMA3
+TEXT ·rotateHalvesAVX2(SB), NOSPLIT, $0-40
+	MOVQ lo+0(FP), AX
+	MOVQ hi+8(FP), CX
+	MOVQ cos+16(FP), DX
+	MOVQ sin+24(FP), BX
+	MOVQ n+32(FP), SI
+
+loop300:
+	VMOVUPS     (AX), Y0
+	VMOVUPS     (CX), Y1
+	VMOVUPS     (DX), Y2
+	VMOVUPS     (BX), Y3
+	VMULPS      Y1, Y3, Y4
+	VFMSUB231PS Y0, Y2, Y4
+	VMOVUPS     Y4, (AX)
+	VMULPS      Y0, Y3, Y4
+	VFMADD231PS Y1, Y2, Y4
+	VMOVUPS     Y4, (CX)
+	ADDQ        $0x20, AX
+	ADDQ        $0x20, CX
+	ADDQ        $0x20, DX
+	ADDQ        $0x20, BX
+	DECQ        SI
+	JNZ         loop300
+	VZEROUPPER
+	RET
+
+// func rotatePairsAVX2(x *float32, cos *float32, sin *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·rotatePairsAVX2(SB), NOSPLIT, $0-32
+	MOVQ x+0(FP), AX
+	MOVQ cos+8(FP), CX
+	MOVQ sin+16(FP), DX
+	MOVQ n+24(FP), BX
+
+loop301:
+	VPMOVZXDQ      (CX), Y1
+	VMOVSLDUP      Y1, Y1
+	VPMOVZXDQ      (DX), Y2
+	VMOVSLDUP      Y2, Y2
+	VMOVUPS        (AX), Y0
+	VPERMILPS      $0xb1, Y0, Y3
+	VMULPS         Y3, Y2, Y3
+	VFMADDSUB231PS Y0, Y1, Y3
+	VMOVUPS        Y3, (AX)
+	ADDQ           $0x20, AX
+	ADDQ           $0x10, CX
+	ADDQ           $0x10, DX
+	DECQ           BX
+	JNZ            loop301
+	VZEROUPPER
+	RET
+
 // func dot4AVX2(dst *float32, ldd int, x *float32, rows int, cols int, w *float32, bias *float32, add bool)
 // Requires: AVX, FMA3
 TEXT ·dot4AVX2(SB), NOSPLIT, $0-57
@@ -7225,9 +7280,9 @@ TEXT ·dot4AVX2(SB), NOSPLIT, $0-57
 	SHRQ $0x03, SI
 	LEAQ (R8)(R8*2), R9
 
-block301:
+block303:
 	CMPQ   BX, $0x03
-	JLT    rows300
+	JLT    rows302
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -7244,7 +7299,7 @@ block301:
 	MOVQ   DI, R11
 	MOVQ   SI, R12
 
-k302:
+k304:
 	VMOVUPS      (R10), Y12
 	VMOVUPS      (R10)(R8*1), Y13
 	VMOVUPS      (R10)(R8*2), Y14
@@ -7267,7 +7322,7 @@ k302:
 	ADDQ         $0x20, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          k302
+	JNZ          k304
 	MOVQ         bias+48(FP), R10
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y1
@@ -7278,11 +7333,11 @@ k302:
 	VADDPS       X1, X0, X0
 	MOVB         add+56(FP), R11
 	TESTB        R11, R11
-	JZ           store303
+	JZ           store305
 	VMOVUPS      (AX), X1
 	VADDPS       X1, X0, X0
 
-store303:
+store305:
 	VMOVUPS      X0, (AX)
 	ADDQ         CX, AX
 	VHADDPS      Y5, Y4, Y0
@@ -7294,11 +7349,11 @@ store303:
 	VADDPS       X1, X0, X0
 	MOVB         add+56(FP), R11
 	TESTB        R11, R11
-	JZ           store304
+	JZ           store306
 	VMOVUPS      (AX), X1
 	VADDPS       X1, X0, X0
 
-store304:
+store306:
 	VMOVUPS      X0, (AX)
 	ADDQ         CX, AX
 	VHADDPS      Y9, Y8, Y0
@@ -7310,22 +7365,22 @@ store304:
 	VADDPS       X1, X0, X0
 	MOVB         add+56(FP), R10
 	TESTB        R10, R10
-	JZ           store305
+	JZ           store307
 	VMOVUPS      (AX), X1
 	VADDPS       X1, X0, X0
 
-store305:
+store307:
 	VMOVUPS X0, (AX)
 	ADDQ    CX, AX
 	ADDQ    R8, DX
 	ADDQ    R8, DX
 	ADDQ    R8, DX
 	SUBQ    $0x03, BX
-	JMP     block301
+	JMP     block303
 
-rows300:
+rows302:
 	CMPQ   BX, $0x02
-	JLT    rows306
+	JLT    rows308
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -7338,7 +7393,7 @@ rows300:
 	MOVQ   DI, R11
 	MOVQ   SI, R12
 
-k308:
+k310:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      (R10)(R8*1), Y9
 	VMOVUPS      (R11), Y10
@@ -7356,7 +7411,7 @@ k308:
 	ADDQ         $0x20, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          k308
+	JNZ          k310
 	MOVQ         bias+48(FP), R10
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y1
@@ -7367,11 +7422,11 @@ k308:
 	VADDPS       X1, X0, X0
 	MOVB         add+56(FP), R11
 	TESTB        R11, R11
-	JZ           store309
+	JZ           store311
 	VMOVUPS      (AX), X1
 	VADDPS       X1, X0, X0
 
-store309:
+store311:
 	VMOVUPS      X0, (AX)
 	ADDQ         CX, AX
 	VHADDPS      Y5, Y4, Y0
@@ -7383,20 +7438,20 @@ store309:
 	VADDPS       X1, X0, X0
 	MOVB         add+56(FP), R10
 	TESTB        R10, R10
-	JZ           store310
+	JZ           store312
 	VMOVUPS      (AX), X1
 	VADDPS       X1, X0, X0
 
-store310:
+store312:
 	VMOVUPS X0, (AX)
 	ADDQ    CX, AX
 	ADDQ    R8, DX
 	ADDQ    R8, DX
 	SUBQ    $0x02, BX
 
-rows306:
+rows308:
 	CMPQ   BX, $0x01
-	JLT    rows311
+	JLT    rows313
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -7404,7 +7459,7 @@ rows306:
 	MOVQ   DX, R10
 	MOVQ   SI, SI
 
-k313:
+k315:
 	VMOVUPS      (R10), Y4
 	VMOVUPS      (DI), Y5
 	VFMADD231PS  Y5, Y4, Y0
@@ -7417,7 +7472,7 @@ k313:
 	ADDQ         $0x20, R10
 	ADDQ         $0x20, DI
 	DECQ         SI
-	JNZ          k313
+	JNZ          k315
 	MOVQ         bias+48(FP), SI
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y1
@@ -7428,17 +7483,17 @@ k313:
 	VADDPS       X1, X0, X0
 	MOVB         add+56(FP), SI
 	TESTB        SI, SI
-	JZ           store314
+	JZ           store316
 	VMOVUPS      (AX), X1
 	VADDPS       X1, X0, X0
 
-store314:
+store316:
 	VMOVUPS X0, (AX)
 	ADDQ    CX, AX
 	ADDQ    R8, DX
 	SUBQ    $0x01, BX
 
-rows311:
+rows313:
 	VZEROUPPER
 	RET
 
@@ -7456,12 +7511,12 @@ TEXT ·tile16AVX2(SB), NOSPLIT, $0-65
 	SHLQ $0x02, SI
 	LEAQ (BX)(BX*2), R8
 
-block316:
+block318:
 	CMPQ    DI, $0x06
-	JLT     rows315
+	JLT     rows317
 	MOVB    add+64(FP), R9
 	TESTB   R9, R9
-	JZ      zero317
+	JZ      zero319
 	MOVQ    AX, R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
@@ -7481,9 +7536,9 @@ block316:
 	VMOVUPS (R9), Y10
 	VMOVUPS 32(R9), Y11
 	ADDQ    CX, R9
-	JMP     start318
+	JMP     start320
 
-zero317:
+zero319:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -7497,13 +7552,13 @@ zero317:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 
-start318:
+start320:
 	MOVQ DX, R9
 	LEAQ (R9)(R8*1), R10
 	MOVQ b+32(FP), R11
 	MOVQ k+56(FP), R12
 
-k319:
+k321:
 	VMOVUPS      (R11), Y12
 	VMOVUPS      32(R11), Y13
 	VBROADCASTSS (R9), Y14
@@ -7528,7 +7583,7 @@ k319:
 	ADDQ         $0x04, R10
 	ADDQ         SI, R11
 	DECQ         R12
-	JNZ          k319
+	JNZ          k321
 	MOVQ         AX, R9
 	VMOVUPS      Y0, (R9)
 	VMOVUPS      Y1, 32(R9)
@@ -7561,14 +7616,14 @@ k319:
 	ADDQ         CX, AX
 	ADDQ         BX, DX
 	SUBQ         $0x06, DI
-	JMP          block316
+	JMP          block318
 
-rows315:
+rows317:
 	CMPQ    DI, $0x05
-	JLT     rows320
+	JLT     rows322
 	MOVB    add+64(FP), R9
 	TESTB   R9, R9
-	JZ      zero322
+	JZ      zero324
 	MOVQ    AX, R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
@@ -7585,9 +7640,9 @@ rows315:
 	VMOVUPS (R9), Y8
 	VMOVUPS 32(R9), Y9
 	ADDQ    CX, R9
-	JMP     start323
+	JMP     start325
 
-zero322:
+zero324:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -7599,13 +7654,13 @@ zero322:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-start323:
+start325:
 	MOVQ DX, R9
 	LEAQ (R9)(R8*1), R10
 	MOVQ b+32(FP), R11
 	MOVQ k+56(FP), R12
 
-k324:
+k326:
 	VMOVUPS      (R11), Y10
 	VMOVUPS      32(R11), Y11
 	VBROADCASTSS (R9), Y12
@@ -7627,7 +7682,7 @@ k324:
 	ADDQ         $0x04, R10
 	ADDQ         SI, R11
 	DECQ         R12
-	JNZ          k324
+	JNZ          k326
 	MOVQ         AX, R9
 	VMOVUPS      Y0, (R9)
 	VMOVUPS      Y1, 32(R9)
@@ -7656,12 +7711,12 @@ k324:
 	ADDQ         BX, DX
 	SUBQ         $0x05, DI
 
-rows320:
+rows322:
 	CMPQ    DI, $0x04
-	JLT     rows325
+	JLT     rows327
 	MOVB    add+64(FP), R9
 	TESTB   R9, R9
-	JZ      zero327
+	JZ      zero329
 	MOVQ    AX, R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
@@ -7675,9 +7730,9 @@ rows320:
 	VMOVUPS (R9), Y6
 	VMOVUPS 32(R9), Y7
 	ADDQ    CX, R9
-	JMP     start328
+	JMP     start330
 
-zero327:
+zero329:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -7687,13 +7742,13 @@ zero327:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-start328:
+start330:
 	MOVQ DX, R9
 	LEAQ (R9)(R8*1), R8
 	MOVQ b+32(FP), R10
 	MOVQ k+56(FP), R11
 
-k329:
+k331:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS (R9), Y10
@@ -7712,7 +7767,7 @@ k329:
 	ADDQ         $0x04, R8
 	ADDQ         SI, R10
 	DECQ         R11
-	JNZ          k329
+	JNZ          k331
 	MOVQ         AX, R9
 	VMOVUPS      Y0, (R9)
 	VMOVUPS      Y1, 32(R9)
@@ -7736,12 +7791,12 @@ k329:
 	ADDQ         BX, DX
 	SUBQ         $0x04, DI
 
-rows325:
+rows327:
 	CMPQ    DI, $0x03
-	JLT     rows330
+	JLT     rows332
 	MOVB    add+64(FP), R8
 	TESTB   R8, R8
-	JZ      zero332
+	JZ      zero334
 	MOVQ    AX, R8
 	VMOVUPS (R8), Y0
 	VMOVUPS 32(R8), Y1
@@ -7752,9 +7807,9 @@ rows325:
 	VMOVUPS (R8), Y4
 	VMOVUPS 32(R8), Y5
 	ADDQ    CX, R8
-	JMP     start333
+	JMP     start335
 
-zero332:
+zero334:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -7762,12 +7817,12 @@ zero332:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 
-start333:
+start335:
 	MOVQ DX, R8
 	MOVQ b+32(FP), R9
 	MOVQ k+56(FP), R10
 
-k334:
+k336:
 	VMOVUPS      (R9), Y6
 	VMOVUPS      32(R9), Y7
 	VBROADCASTSS (R8), Y8
@@ -7782,7 +7837,7 @@ k334:
 	ADDQ         $0x04, R8
 	ADDQ         SI, R9
 	DECQ         R10
-	JNZ          k334
+	JNZ          k336
 	MOVQ         AX, R8
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      Y1, 32(R8)
@@ -7801,12 +7856,12 @@ k334:
 	ADDQ         BX, DX
 	SUBQ         $0x03, DI
 
-rows330:
+rows332:
 	CMPQ    DI, $0x02
-	JLT     rows335
+	JLT     rows337
 	MOVB    add+64(FP), R8
 	TESTB   R8, R8
-	JZ      zero337
+	JZ      zero339
 	MOVQ    AX, R8
 	VMOVUPS (R8), Y0
 	VMOVUPS 32(R8), Y1
@@ -7814,20 +7869,20 @@ rows330:
 	VMOVUPS (R8), Y2
 	VMOVUPS 32(R8), Y3
 	ADDQ    CX, R8
-	JMP     start338
+	JMP     start340
 
-zero337:
+zero339:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 
-start338:
+start340:
 	MOVQ DX, R8
 	MOVQ b+32(FP), R9
 	MOVQ k+56(FP), R10
 
-k339:
+k341:
 	VMOVUPS      (R9), Y4
 	VMOVUPS      32(R9), Y5
 	VBROADCASTSS (R8), Y6
@@ -7839,7 +7894,7 @@ k339:
 	ADDQ         $0x04, R8
 	ADDQ         SI, R9
 	DECQ         R10
-	JNZ          k339
+	JNZ          k341
 	MOVQ         AX, R8
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      Y1, 32(R8)
@@ -7853,28 +7908,28 @@ k339:
 	ADDQ         BX, DX
 	SUBQ         $0x02, DI
 
-rows335:
+rows337:
 	CMPQ    DI, $0x01
-	JLT     rows340
+	JLT     rows342
 	MOVB    add+64(FP), R8
 	TESTB   R8, R8
-	JZ      zero342
+	JZ      zero344
 	MOVQ    AX, R8
 	VMOVUPS (R8), Y0
 	VMOVUPS 32(R8), Y1
 	ADDQ    CX, R8
-	JMP     start343
+	JMP     start345
 
-zero342:
+zero344:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 
-start343:
+start345:
 	MOVQ DX, R8
 	MOVQ b+32(FP), R9
 	MOVQ k+56(FP), R10
 
-k344:
+k346:
 	VMOVUPS      (R9), Y2
 	VMOVUPS      32(R9), Y3
 	VBROADCASTSS (R8), Y4
@@ -7883,7 +7938,7 @@ k344:
 	ADDQ         $0x04, R8
 	ADDQ         SI, R9
 	DECQ         R10
-	JNZ          k344
+	JNZ          k346
 	MOVQ         AX, R8
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      Y1, 32(R8)
@@ -7892,7 +7947,7 @@ k344:
 	ADDQ         BX, DX
 	SUBQ         $0x01, DI
 
-rows340:
+rows342:
 	VZEROUPPER
 	RET
 
@@ -7908,13 +7963,13 @@ TEXT ·softmaxAVX2(SB), NOSPLIT, $0-32
 	MOVQ         AX, DX
 	MOVQ         CX, BX
 
-max345:
+max347:
 	VMULPS       (DX), Y0, Y2
 	VMOVUPS      Y2, (DX)
 	VMAXPS       Y2, Y1, Y1
 	ADDQ         $0x20, DX
 	DECQ         BX
-	JNZ          max345
+	JNZ          max347
 	VEXTRACTF128 $0x01, Y1, X0
 	VMAXPS       X0, X1, X1
 	VMOVHLPS     X1, X1, X0
@@ -7931,7 +7986,7 @@ max345:
 	VPBROADCASTD X2, Y2
 	VXORPS       Y3, Y3, Y3
 
-exp346:
+exp348:
 	VMOVUPS      (AX), Y4
 	VSUBPS       Y1, Y4, Y4
 	VMAXPS       Y4, Y0, Y4
@@ -7956,7 +8011,7 @@ exp346:
 	VADDPS       Y4, Y3, Y3
 	ADDQ         $0x20, AX
 	DECQ         CX
-	JNZ          exp346
+	JNZ          exp348
 	VEXTRACTF128 $0x01, Y3, X0
 	VADDPS       X0, X3, X1
 	VMOVHLPS     X1, X1, X0
@@ -7981,7 +8036,7 @@ TEXT ·swigluAVX2(SB), NOSPLIT, $0-32
 	VMOVD        SI, X1
 	VPBROADCASTD X1, Y1
 
-loop347:
+loop349:
 	VXORPS       Y2, Y2, Y2
 	VSUBPS       (CX), Y2, Y2
 	VMAXPS       Y2, Y0, Y2
@@ -8011,7 +8066,7 @@ loop347:
 	ADDQ         $0x20, CX
 	ADDQ         $0x20, DX
 	DECQ         BX
-	JNZ          loop347
+	JNZ          loop349
 	VZEROUPPER
 	RET
 
@@ -8022,12 +8077,12 @@ TEXT ·squaresAVX2(SB), NOSPLIT, $0-20
 	MOVQ   n+8(FP), CX
 	VXORPS Y0, Y0, Y0
 
-loop348:
+loop350:
 	VMOVUPS      (AX), Y1
 	VFMADD231PS  Y1, Y1, Y0
 	ADDQ         $0x20, AX
 	DECQ         CX
-	JNZ          loop348
+	JNZ          loop350
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
 	VMOVHLPS     X0, X0, X1
@@ -8047,7 +8102,7 @@ TEXT ·scaledAVX2(SB), NOSPLIT, $0-36
 	MOVQ         n+24(FP), BX
 	VBROADCASTSS r+32(FP), Y0
 
-loop349:
+loop351:
 	VMULPS  (CX), Y0, Y1
 	VMULPS  (DX), Y1, Y1
 	VMOVUPS Y1, (AX)
@@ -8055,7 +8110,7 @@ loop349:
 	ADDQ    $0x20, CX
 	ADDQ    $0x20, DX
 	DECQ    BX
-	JNZ     loop349
+	JNZ     loop351
 	VZEROUPPER
 	RET
 
@@ -8068,13 +8123,13 @@ TEXT ·blendAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS fy+24(FP), Y0
 	VBROADCASTSS fx+28(FP), Y1
 
-loop350:
+loop352:
 	VMULPS      (CX), Y1, Y2
 	VFMADD231PS (AX), Y0, Y2
 	VMOVUPS     Y2, (AX)
 	ADDQ        $0x20, AX
 	ADDQ        $0x20, CX
 	DECQ        DX
-	JNZ         loop350
+	JNZ         loop352
 	VZEROUPPER
 	RET

@@ -220,3 +220,43 @@ func BenchmarkBandwidth(b *testing.B) {
 	}
 	b.ReportMetric(float64(n)*256*(1<<20)/time.Since(start).Seconds()/1e9, "GB/s")
 }
+
+// BenchmarkKernels is the inner loops on data in the first-level cache: floors that do not depend on memory.
+func BenchmarkKernels(b *testing.B) {
+	const cols, n = 576, 64
+	for _, k := range benchPaths(b) {
+		for _, dt := range []weights.DType{weights.Q4_1, weights.Q8_0, weights.F16, weights.Q4_0} {
+			w, rb := tensor(random(1), dt, n, cols), dt.RowBytes(cols)
+			x, dst, panel := gaussian(random(1), n*cols), make([]float32, n*n), alignedFloats(n*cols)
+			measure := func(name string, macs int, f func()) {
+				b.Run(fmt.Sprintf("%s/%v/%s", k.name, dt, name), func(b *testing.B) {
+					for b.Loop() {
+						f()
+					}
+					b.ReportMetric(2*float64(macs)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+				})
+			}
+			each := func(f func(r int, w []byte)) {
+				for r := 0; r < n; r += group {
+					f(r, w.Data[r*rb:(r+group)*rb])
+				}
+			}
+			measure("expand", n*cols, func() { k.expand[dt](panel, w.Data) })
+			if k.gemv4[dt] != nil {
+				measure("gemv", n*cols, func() {
+					each(func(r int, w []byte) { k.gemv4[dt](dst[r:], x[:cols], w, rb, zeros[:], false) })
+				})
+			}
+			for _, rows := range []int{2, 4, 8} {
+				if k.few4[dt] != nil {
+					measure(fmt.Sprint("few/", rows), rows*n*cols, func() {
+						each(func(r int, w []byte) { k.few4[dt](dst[r:], n, x[:rows*cols], rows, w, rb, zeros[:], false) })
+					})
+				}
+			}
+			measure("dot/64", n*n*cols, func() {
+				each(func(r int, _ []byte) { k.dot4(dst[r:], n, x, n, cols, panel[r*cols:], zeros[:], false) })
+			})
+		}
+	}
+}

@@ -39,6 +39,9 @@ type kernels struct {
 	// norm writes x/sqrt(mean(x²)+eps)*w.
 	norm func(dst, x, w []float32, eps float32)
 
+	// rotate turns the pairs of x by the angles of cos and sin: neighbours where interleaved, else elements len(cos) apart.
+	rotate func(x, cos, sin []float32, interleaved bool)
+
 	// blend writes y*f + x*g to y.
 	blend func(y, x []float32, f, g float32)
 }
@@ -66,6 +69,7 @@ func plainKernels() *kernels {
 		softmax: softmaxPlain,
 		swiglu:  swigluPlain,
 		norm:    normPlain,
+		rotate:  rotatePlain,
 		blend:   blendPlain,
 	}
 	for t := range k.expand {

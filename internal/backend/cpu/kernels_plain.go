@@ -121,6 +121,26 @@ func blendPlain(y, x []float32, f, g float32) {
 	}
 }
 
+func rotatePlain(x, cos, sin []float32, interleaved bool) {
+	n := len(cos)
+	sin = sin[:n]
+	if interleaved {
+		x = x[:2*n]
+		for i, c := range cos {
+			s, u, v := sin[i], x[2*i], x[2*i+1]
+			x[2*i] = u*c - v*s
+			x[2*i+1] = u*s + v*c
+		}
+		return
+	}
+	lo, hi := x[:n], x[n:2*n]
+	for i, c := range cos {
+		s, u, v := sin[i], lo[i], hi[i]
+		lo[i] = u*c - v*s
+		hi[i] = u*s + v*c
+	}
+}
+
 func normPlain(dst, x, w []float32, eps float32) {
 	dst, w = dst[:len(x)], w[:len(x)]
 	var s [4]float32

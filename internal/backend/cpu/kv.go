@@ -81,6 +81,7 @@ func (b *cpuBackend) RoPE(r backend.RoPE) (backend.RoPEHandle, error) {
 }
 
 type ropeOp struct {
+	k      *kernels
 	a      backend.Attention
 	tables *rope
 	batch  *batch
@@ -96,7 +97,7 @@ func (b *cpuBackend) RoPEStore(qkv backend.Buffer, a backend.Attention, r backen
 	if !ok {
 		misfit(op, "tables of another backend (%T)", r)
 	}
-	b.ops.rope = ropeOp{a: a, tables: tables, batch: &b.batch, m: kvOf(memory, a, layer, op), layer: layer, x: data(qkv, op)}
+	b.ops.rope = ropeOp{k: b.k, a: a, tables: tables, batch: &b.batch, m: kvOf(memory, a, layer, op), layer: layer, x: data(qkv, op)}
 	o := &b.ops.rope
 	fits(op, b.batch.rows(), a.QKVWidth(), o.x)
 	if tables.Dim > a.HeadDim {
@@ -121,7 +122,7 @@ func (o *ropeOp) rows(first, end int) {
 		row, pos := o.x[i*width:(i+1)*width], int(o.batch.positions[i])
 		cos, sin := o.tables.Cos[pos*half:(pos+1)*half], o.tables.Sin[pos*half:(pos+1)*half]
 		for h := range o.a.Heads + o.a.KVHeads {
-			rotate(row[h*d:h*d+2*half], cos, sin, o.tables.Interleaved)
+			o.k.rotate(row[h*d:h*d+2*half], cos, sin, o.tables.Interleaved)
 		}
 		o.m.store(o.layer, int(o.batch.slots[i]), row[o.a.Heads*d:])
 	}
@@ -136,26 +137,6 @@ func (k *kv) store(layer, slot int, row []float32) {
 			keys[i*size] = v
 		}
 		copy(k.values(layer, page, h)[at*d:(at+1)*d], row[(k.c.KVHeads+h)*d:])
-	}
-}
-
-func rotate(x, cos, sin []float32, interleaved bool) {
-	n := len(cos)
-	sin = sin[:n]
-	if interleaved {
-		x = x[:2*n]
-		for i, c := range cos {
-			s, u, v := sin[i], x[2*i], x[2*i+1]
-			x[2*i] = u*c - v*s
-			x[2*i+1] = u*s + v*c
-		}
-		return
-	}
-	lo, hi := x[:n], x[n:2*n]
-	for i, c := range cos {
-		s, u, v := sin[i], lo[i], hi[i]
-		lo[i] = u*c - v*s
-		hi[i] = u*s + v*c
 	}
 }
 

@@ -53,7 +53,7 @@ func normRef(dst []float64, x, w []float32, eps float64) {
 
 func TestSwiGLU(t *testing.T) {
 	eachPath(t, func(t *testing.T, b *cpuBackend) {
-		for _, n := range []int{1, 9, 64, 1536} {
+		for _, n := range []int{1, 9, 192} {
 			for _, rows := range rowCounts {
 				x := gaussian(random(uint64(n)), 2*rows*n)
 				for i := range x {
@@ -94,43 +94,41 @@ func TestSwiGLUEdges(t *testing.T) {
 }
 
 func TestEmbedAndGather(t *testing.T) {
-	eachPath(t, func(t *testing.T, b *cpuBackend) {
-		for _, dt := range allTypes {
+	const cols = 256
+	for _, dt := range allTypes {
+		r := random(uint64(dt))
+		parts := []weights.Tensor{tensor(r, dt, 10, cols), tensor(r, dt, 61, cols)}
+		table := make([]float32, 71*cols)
+		weights.Dequantize(table, dt, append(append([]byte(nil), parts[0].Data...), parts[1].Data...))
+		eachPath(t, func(t *testing.T, b *cpuBackend) {
+			m := must(b.Matrix(parts...))(t)
 			for _, rows := range rowCounts {
-				r := random(uint64(rows))
-				const cols = 256
-				parts := []weights.Tensor{tensor(r, dt, 10, cols), tensor(r, dt, 61, cols)}
-				m := must(b.Matrix(parts...))(t)
-				table := make([]float32, 71*cols)
-				weights.Dequantize(table, dt, append(append([]byte(nil), parts[0].Data...), parts[1].Data...))
 				batch := rowsBatch(rows, 16)
-				want := []float32{}
 				batch.Outputs = nil
+				var want, picked []float32
 				for i := range batch.Tokens {
-					tok := r.IntN(71)
+					tok := (i*29 + rows) % 71
 					batch.Tokens[i] = int32(tok)
+					want = append(want, table[tok*cols:(tok+1)*cols]...)
 					if i%3 == 0 || i == rows-1 {
 						batch.Outputs = append(batch.Outputs, int32(i))
 					}
-					want = append(want, table[tok*cols:(tok+1)*cols]...)
 				}
-				begin(t, b, batch)
-				dst := nans(t, b, rows*cols)
-				b.Embed(dst, m)
-				same(t, fmt.Sprint("embed ", dt, rows), dst.v, want)
 				n := len(batch.Outputs)
 				first := n / 2
-				got := nans(t, b, n*cols)
-				b.Gather(got, dst, cols, first, n-first)
-				end(t, b)
-				var picked []float32
 				for _, o := range batch.Outputs[first:] {
 					picked = append(picked, want[int(o)*cols:int(o+1)*cols]...)
 				}
+				begin(t, b, batch)
+				dst, got := nans(t, b, rows*cols), nans(t, b, n*cols)
+				b.Embed(dst, m)
+				b.Gather(got, dst, cols, first, n-first)
+				end(t, b)
+				same(t, fmt.Sprint("embed ", dt, rows), dst.v, want)
 				same(t, fmt.Sprint("gather ", rows), got.v[:len(picked)], picked)
 			}
-		}
-	})
+		})
+	}
 }
 
 func TestHeadNorm(t *testing.T) {
@@ -227,5 +225,34 @@ func TestShapesPanic(t *testing.T) {
 			}()
 			f()
 		}()
+	}
+}
+
+// TestStepAllocatesNothing runs a layer's operations.
+func TestStepAllocatesNothing(t *testing.T) {
+	b := open(t, plainKernels(), 2)
+	a := backend.Attention{Heads: 4, KVHeads: 2, HeadDim: 16, Scale: 1}
+	m := must(b.KV(backend.KVConfig{Layers: 1, KVHeads: 2, HeadDim: 16, PageSize: 16, Pages: 8}))(t)
+	rope := must(b.RoPE(ropeTables(128, 16, true)))(t)
+	w := must(b.Matrix(tensor(random(1), weights.Q4_1, 128, 64)))(t)
+	v := must(b.Vector(f32Tensor(make([]float32, 64))))(t)
+	v16 := must(b.Vector(f32Tensor(make([]float32, 16))))(t)
+	x, y := upload(t, b, make([]float32, 128*128)), upload(t, b, make([]float32, 128*128))
+	batch := rowsBatch(100, 16)
+	step := func() {
+		begin(t, b, batch)
+		b.Embed(x, w)
+		b.RMSNorm(y, x, 100, v, 1e-5)
+		b.MatMul(x, y, 100, w, nil, false)
+		b.HeadNorm(x, a, v16, v16, 1e-5)
+		b.RoPEStore(x, a, rope, m, 0)
+		b.Attention(y, x, a, m, 0)
+		b.SwiGLU(x, y, 100, 64)
+		b.Gather(y, x, 64, 0, 1)
+		end(t, b)
+	}
+	step() // grows what is kept
+	if n := testing.AllocsPerRun(10, step); n >= 1 {
+		t.Errorf("a step allocates %v times", n)
 	}
 }

@@ -95,8 +95,9 @@ func (a *assembly) kernels(name string, lanes int, narrower *kernels) *kernels {
 			k.expand[t] = a.expander(weights.DType(t), lanes)
 		}
 	}
-	if narrower.lanes == 1 {
+	if k.rotate = narrower.rotate; narrower.lanes == 1 {
 		kQuants(k)
+		k.rotate = rotateAVX2
 	}
 	k.expand[weights.F32] = func(dst []float32, src []byte) {
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(dst))), 4*len(dst)), src)
@@ -186,5 +187,19 @@ func (a *assembly) elementwise(k *kernels) {
 			a.blend(&y[0], &x[0], n, f, g)
 		}
 		blendPlain(y[n*lanes:], x[n*lanes:], f, g)
+	}
+}
+
+// rotateAVX2 is rotate; what is no multiple of a vector goes the plain way.
+func rotateAVX2(x, cos, sin []float32, interleaved bool) {
+	half, lanes := len(cos), 8
+	sin, x = sin[:half], x[:2*half]
+	switch {
+	case interleaved && half%4 == 0:
+		rotatePairsAVX2(&x[0], &cos[0], &sin[0], half/4)
+	case !interleaved && half%lanes == 0:
+		rotateHalvesAVX2(&x[0], &x[half], &cos[0], &sin[0], half/lanes)
+	default:
+		rotatePlain(x, cos, sin, interleaved)
 	}
 }

@@ -35,7 +35,7 @@ type parked struct {
 }
 
 // spinFor is how long a worker looks for work before it parks; about the pause between two steps.
-const spinFor = 200 * time.Microsecond
+const spinFor = 100 * time.Microsecond
 
 func newPool(threads int) *pool {
 	p := &pool{threads: threads, parked: make([]parked, threads)}

@@ -3,7 +3,10 @@ package verify
 import (
 	"flag"
 	"os"
+	"path/filepath"
 	"testing"
+
+	"cotenant/internal/ledger"
 )
 
 var update = flag.Bool("update", false, "write testdata/good-100 from the simulation")
@@ -21,6 +24,30 @@ func TestUpdate(t *testing.T) {
 		t.Fatal(err)
 	}
 	simulate(t, 100).write(t, "testdata/good-100", nil)
+	// The real run's rows stay as they were written; its ledger is what they give.
+	write(t, filepath.Join(realRun, ledger.LedgerFile), marshal(t, summarize(t, realRun)))
+}
+
+// realRun is a run of `cotenant soak` at rung 100 with 4 workers against `cotenant serve` with SmolLM2-135M-Instruct on the CPU.
+const realRun = "testdata/smollm2-100"
+
+func TestRealRun(t *testing.T) {
+	r, err := Dir(realRun, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range r.Failed() {
+		t.Errorf("%s: %s", f.Rule, f.Detail)
+	}
+	ids := map[string]bool{}
+	for _, c := range r.Establishes {
+		ids[c.ID] = true
+	}
+	for _, want := range []string{"retired", "in_flight", "result_rate", ledger.ClaimTTFT, "tasks_right", "kv_slots", "queue_oldest_age", "prefix_hits"} {
+		if !ids[want] {
+			t.Errorf("the run doesn't establish %s", want)
+		}
+	}
 }
 
 func TestGood(t *testing.T) {

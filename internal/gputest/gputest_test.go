@@ -1,0 +1,82 @@
+package gputest
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	Cleanup()
+	os.Exit(code)
+}
+
+var small = Host{
+	Name: "small",
+	CUDA: []CUDA{{Version: 13000}},
+	NVML: []NVML{{Driver: "580.159.04", CUDA: 13000}},
+	SMI:  &SMI{},
+	MPS:  &MPS{Version: 13000, Daemons: []MPSDaemon{{PID: 4711, Servers: []int{4712}}}},
+	GPUs: []GPU{{UUID: "GPU-11111111-2222-3333-4444-555555555555", Name: "NVIDIA H200, Ltd", Bus: "00000000:06:00.0", CC: "9.0", SMs: 132,
+		Memory: 141 << 30, ECC: true, SMI: map[string]string{"fan.speed": "[Unknown Error]"}}},
+}
+
+func (m *Machine) run(t *testing.T, stdin, name string, args ...string) (string, int) {
+	t.Helper()
+	cmd := exec.Command(m.Path("/usr/bin/"+name), args...)
+	cmd.Env = m.Env
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if _, failed := err.(*exec.ExitError); err != nil && !failed {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+func TestNvidiaSMI(t *testing.T) {
+	m := Start(t, small)
+	out, code := m.run(t, "", "nvidia-smi", "--query-gpu=index,name,memory.total,fan.speed,compute_cap", "--format=csv,noheader,nounits")
+	if want := "0, NVIDIA H200, Ltd, 144384, [Unknown Error], 9.0\n"; out != want || code != 0 {
+		t.Errorf("got %q, %d, want %q", out, code, want)
+	}
+	out, code = m.run(t, "", "nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv")
+	if want := "uuid, memory.total\nGPU-11111111-2222-3333-4444-555555555555, 144384 MiB\n"; out != want || code != 0 {
+		t.Errorf("got %q, %d, want %q", out, code, want)
+	}
+	out, code = m.run(t, "", "nvidia-smi", "--query-gpu=multiprocessor_count", "--format=csv")
+	if want := "Field \"multiprocessor_count\" is not a valid field to query.\n\n"; out != want || code != 2 {
+		t.Errorf("got %q, %d, want %q", out, code, want)
+	}
+	if got := m.Mutations(); len(got) != 0 {
+		t.Errorf("mutations %q", got)
+	}
+	m.run(t, "", "nvidia-smi", "-mig", "1")
+	if got := m.Mutations(); len(got) != 1 {
+		t.Errorf("mutations %q, want one", got)
+	}
+}
+
+func TestMPSControl(t *testing.T) {
+	m := Start(t, small)
+	for _, c := range []struct{ stdin, want string }{
+		{"get_server_list\n", "4712\n"},
+		{"lspart\n", "Unknown command \"lspart\"\n"},
+		{"sm_partition add GPU-1 2\n", "Unknown command \"sm_partition\"\n"},
+	} {
+		if out, code := m.run(t, c.stdin, "nvidia-cuda-mps-control"); out != c.want || code != 0 {
+			t.Errorf("%q: got %q, %d, want %q, 0", c.stdin, out, code, c.want)
+		}
+	}
+	if out, code := m.run(t, "", "nvidia-cuda-mps-control", "-v"); code != 0 || out != "CUDA MPS Control for Linux/Unix/QNX. Binary version: 13000\n" {
+		t.Errorf("-v: %q, %d", out, code)
+	}
+	if got := m.Mutations(); len(got) != 1 || !strings.Contains(got[0], "sm_partition add") {
+		t.Errorf("mutations %q", got)
+	}
+	m.Env = append(m.Env, "CUDA_MPS_PIPE_DIRECTORY="+m.Path("/nowhere"))
+	if out, code := m.run(t, "ps\n", "nvidia-cuda-mps-control"); code != 1 || out != "Cannot find MPS control daemon process\n" {
+		t.Errorf("no daemon: %q, %d", out, code)
+	}
+}

@@ -8,12 +8,9 @@ import (
 
 	"cotenant/internal/backend"
 	"cotenant/internal/backend/cpu"
-	"cotenant/internal/chat"
 	"cotenant/internal/embedded"
 	"cotenant/internal/engine"
 	"cotenant/internal/model"
-	"cotenant/internal/server"
-	"cotenant/internal/tokenizer"
 )
 
 // modelOptions say which model to serve, and on what.
@@ -77,32 +74,5 @@ func openRuntime(path string, be backend.Backend) (engine.Runtime, error) {
 	if err != nil {
 		return engine.Runtime{}, err
 	}
-	rt := engine.Runtime{Model: m, Device: be, LogitsWidth: m.Config().VocabSize, Tokenizer: m.Tokenizer(), Close: m.Close}
-	if t := m.Template(); t != nil {
-		rt.Template = template{t}
-	}
-	return rt, nil
-}
-
-// template lets the engine render with the model's own chat template.
-type template struct{ t *chat.Template }
-
-func (t template) Render(messages []engine.TemplateMessage, continueFinal bool) ([]tokenizer.Segment, error) {
-	in := make([]chat.Message, len(messages))
-	for i, m := range messages {
-		in[i] = chat.Message{Role: m.Role, Name: m.Name, Content: m.Content}
-	}
-	segments, err := t.t.Render(in, chat.RenderOptions{AddGenerationPrompt: !continueFinal, ContinueFinal: continueFinal})
-	if err != nil {
-		var asked *chat.TemplateError
-		if errors.As(err, &asked) {
-			return nil, &server.RequestError{Message: asked.Message, Param: "messages"}
-		}
-		return nil, err
-	}
-	out := make([]tokenizer.Segment, len(segments))
-	for i, s := range segments {
-		out[i] = tokenizer.Segment{Text: s.Text, Trusted: s.Trusted}
-	}
-	return out, nil
+	return engine.FromModel(m, be), nil
 }

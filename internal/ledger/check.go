@@ -145,6 +145,8 @@ func (e *Event) Check() error {
 		return fmt.Errorf("config_sha256 %q isn't 64 hexadecimal digits", e.ConfigSHA256)
 	case e.Kind != EventStart && e.ConfigSHA256 != "":
 		return fmt.Errorf("config_sha256 stands only in start events")
+	case e.Kind == EventEnd && e.Detail != StatusFinished && e.Detail != StatusInterrupted && e.Detail != StatusFailed:
+		return fmt.Errorf("detail %q of an end event isn't in the list", e.Detail)
 	case len(e.Detail) > MaxText:
 		return fmt.Errorf("detail has %d bytes: the limit is %d", len(e.Detail), MaxText)
 	}

@@ -125,6 +125,9 @@ func TestWriterRefuses(t *testing.T) {
 	if err := w.Event(Event{Kind: "something"}); err == nil {
 		t.Error("an unknown event was written")
 	}
+	if err := w.Event(Event{Kind: EventEnd, Detail: "well"}); err == nil {
+		t.Error("an end of an unknown kind was written")
+	}
 	if err := w.Resource(Resource{}); err == nil {
 		t.Error("a sample without a server and without a reason was written")
 	}

@@ -89,7 +89,7 @@ var ErrUnreadable = errors.New("can't be read as a run's ledger")
 func Dir(dir string, opts Options) (*Report, error) {
 	e, err := load(dir, opts)
 	if err != nil {
-		return nil, fmt.Errorf("%s %w: %w", dir, ErrUnreadable, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	return e.report(), nil
 }

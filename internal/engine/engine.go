@@ -235,7 +235,9 @@ func (e *Engine) Drain(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	cut := e.cancelAll(fmt.Errorf("%w: it is shutting down", server.ErrUnavailable))
+	e.mu.Lock()
+	cut := e.cancelAll()
+	e.mu.Unlock()
 	select {
 	case <-e.empty:
 	case <-time.After(stepPatience):
@@ -264,17 +266,17 @@ func (e *Engine) signalEmpty() {
 	}
 }
 
-// cancelAll ends every live request with err and returns how many there were.
-func (e *Engine) cancelAll(err error) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// cancelAll ends every live request, as unavailable, and returns how many there were. It needs e.mu.
+func (e *Engine) cancelAll() int {
 	for r := range e.live {
-		r.fail(err)
+		r.fail(errShutdown)
 		e.cancels = append(e.cancels, r.choices...)
 	}
 	e.nudge()
 	return len(e.live)
 }
+
+var errShutdown = fmt.Errorf("%w: it is shutting down", server.ErrUnavailable)
 
 // cancel takes choices out before the next step.
 func (e *Engine) cancel(choices ...*choice) {
@@ -293,8 +295,8 @@ func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.stopAdmission()
 	e.closing = true
+	e.cancelAll()
 	e.mu.Unlock()
-	e.cancelAll(fmt.Errorf("%w: it is shutting down", server.ErrUnavailable))
 	<-e.done
 	return e.closeErr
 }

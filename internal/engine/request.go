@@ -119,7 +119,7 @@ func (e *Engine) admit(r *request) error {
 		return unavailable(e.failed)
 	}
 	if e.draining {
-		return fmt.Errorf("%w: it is shutting down", server.ErrUnavailable)
+		return errShutdown
 	}
 	seqs := make([]*scheduler.Sequence, len(r.choices))
 	for i, c := range r.choices {

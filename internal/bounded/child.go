@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -243,4 +244,26 @@ next:
 		kept = append(kept, e)
 	}
 	return kept
+}
+
+// Searched returns what to give the loader for a library without a path: its name, which the loader searches for; or, below
+// another root, where the loader of that root would find it by LD_LIBRARY_PATH of env.
+func Searched(root string, env []string, library string) []string {
+	if root == "" {
+		return []string{library}
+	}
+	var found []string
+	for _, e := range env {
+		dirs, ok := strings.CutPrefix(e, "LD_LIBRARY_PATH=")
+		if !ok {
+			continue
+		}
+		for _, dir := range filepath.SplitList(dirs) {
+			path := filepath.Join(dir, library)
+			if _, err := os.Stat(path); err == nil && filepath.IsAbs(path) {
+				found = append(found, path)
+			}
+		}
+	}
+	return found
 }

@@ -42,22 +42,30 @@ var libraryFolders = []string{
 }
 
 // Candidates returns the names to try in order: WSL2's own library first where /dev/dxg exists, then what the loader finds,
-// then the usual folders where a file exists.
-func Candidates(root string) []string {
+// then the usual folders where a file exists. Below another root the loader isn't asked, since it would answer for this
+// machine: LD_LIBRARY_PATH of env is searched instead.
+func Candidates(root string, env []string) []string {
 	const file = "libnvidia-ml.so.1"
 	exists := func(path string) bool {
 		_, err := os.Stat(path)
 		return err == nil
 	}
 	var names []string
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	wsl := filepath.Join(root, "/usr/lib/wsl/lib", file)
 	if exists(filepath.Join(root, "/dev/dxg")) && exists(wsl) {
-		names = append(names, wsl)
+		add(wsl)
 	}
-	names = append(names, file)
+	for _, name := range bounded.Searched(root, env, file) {
+		add(name)
+	}
 	for _, dir := range libraryFolders {
-		if path := filepath.Join(root, dir, file); exists(path) && !slices.Contains(names, path) {
-			names = append(names, path)
+		if path := filepath.Join(root, dir, file); exists(path) {
+			add(path)
 		}
 	}
 	return names
@@ -119,7 +127,11 @@ func Inspect(ctx context.Context, o Options) Report {
 	if env == nil {
 		env = os.Environ()
 	}
-	names := Candidates(o.Root)
+	names := Candidates(o.Root, env)
+	if len(names) == 0 {
+		r.Status, r.Reason = observe.Unavailable, "no libnvidia-ml.so.1 was found"
+		return r
+	}
 	res := bounded.Child(ctx, Task, request{names}, env, o.Timeout)
 	at := Attempt{Asked: names, Outcome: res.Outcome, WallUS: res.WallUS, Calling: res.Calling, State: res.State, Noise: observe.Clip(res.Noise)}
 	un := r.assemble(res.Parts)

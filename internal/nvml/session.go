@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"time"
 	"unsafe"
@@ -37,7 +38,7 @@ type Session struct {
 // is dl's where nothing could be opened, else wraps a Return.
 func Open(names ...string) (*Session, error) {
 	if len(names) == 0 {
-		names = Candidates("")
+		names = Candidates("", os.Environ())
 	}
 	s, err := load(names, func(string) {})
 	if err != nil {

@@ -59,18 +59,26 @@ var libraryFolders = []string{
 }
 
 // Candidates returns the names of libcuda to try in order: under WSL2 (which has /dev/dxg) the shim first, since a Linux
-// driver's libcuda beside it finds no device; then what the loader finds; then the usual folders where a file exists.
-func Candidates(root string) []string {
-	var names []string
+// driver's libcuda beside it finds no device; then what the loader finds; then the usual folders where a file exists. Below
+// another root the loader isn't asked, since it would answer for this machine: LD_LIBRARY_PATH of env is searched instead.
+func Candidates(root string, env []string) []string {
 	const file = "libcuda.so.1"
+	var names []string
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	wsl := filepath.Join(root, "/usr/lib/wsl/lib", file)
 	if exists(filepath.Join(root, "/dev/dxg")) && exists(wsl) {
-		names = append(names, wsl)
+		add(wsl)
 	}
-	names = append(names, file)
+	for _, name := range bounded.Searched(root, env, file) {
+		add(name)
+	}
 	for _, dir := range libraryFolders {
-		if path := filepath.Join(root, dir, file); exists(path) && !slices.Contains(names, path) {
-			names = append(names, path)
+		if path := filepath.Join(root, dir, file); exists(path) {
+			add(path)
 		}
 	}
 	return names
@@ -99,7 +107,12 @@ func Driver(ctx context.Context, o Options) Report {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	deadline := time.Now().Add(timeout)
-	names := Candidates(o.Root)
+	names := Candidates(o.Root, o.env())
+	if len(names) == 0 {
+		r.Attempts, r.Devices = []Attempt{}, []Device{}
+		r.Status, r.Reason = observe.Unavailable, "no libcuda.so.1 was found"
+		return r
+	}
 	for len(r.Attempts) < maxAttempts {
 		attempt, answer, status, reason := o.attempt(ctx, names, time.Until(deadline))
 		r.Attempts = append(r.Attempts, attempt)
@@ -137,7 +150,7 @@ func (o Options) others(a Answer, done []Attempt) []string {
 		return nil
 	}
 	var names []string
-	for _, name := range Candidates(o.Root) {
+	for _, name := range Candidates(o.Root, o.env()) {
 		real, err := filepath.EvalSymlinks(name)
 		if err != nil || !filepath.IsAbs(name) || strings.Contains(real, "/stubs/") {
 			continue

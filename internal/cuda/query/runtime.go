@@ -30,8 +30,11 @@ type RuntimeReport struct {
 var runtimeSonames = []string{"libcudart.so.14", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}
 
 // RuntimeCandidates returns the names of libcudart to try: what the loader finds, then toolkit folders, newest first.
-func RuntimeCandidates(root string) []string {
-	names := slices.Clone(runtimeSonames)
+func RuntimeCandidates(root string, env []string) []string {
+	var names []string
+	for _, soname := range runtimeSonames {
+		names = append(names, bounded.Searched(root, env, soname)...)
+	}
 	for _, soname := range runtimeSonames {
 		for _, pattern := range []string{"/usr/local/cuda*/lib64/", "/usr/local/cuda*/targets/*/lib/", "/usr/lib/*-linux-gnu/", "/opt/cuda/lib64/"} {
 			found, err := filepath.Glob(filepath.Join(root, pattern, soname))
@@ -54,7 +57,12 @@ func Runtime(ctx context.Context, o Options) RuntimeReport {
 		r.Status, r.Reason = observe.BlockedByEnvironment, err.Error()
 		return r
 	}
-	res, err := isolated(ctx, RuntimeTask, driverRequest{RuntimeCandidates(o.Root)}, o.env(), o.Timeout)
+	names := RuntimeCandidates(o.Root, o.env())
+	if len(names) == 0 {
+		r.Status, r.Reason = observe.Unavailable, "no libcudart was found"
+		return r
+	}
+	res, err := isolated(ctx, RuntimeTask, driverRequest{names}, o.env(), o.Timeout)
 	if err != nil {
 		r.Status, r.Reason = observe.BlockedByEnvironment, err.Error()
 		return r

@@ -10,7 +10,11 @@ import (
 	"cotenant/internal/openai"
 )
 
-var errEndedEarly = errors.New("the stream ended before every choice had finished")
+// Faults of a Generator.
+var (
+	errEndedEarly = errors.New("the stream ended before every choice had finished")
+	errBadChunk   = errors.New("the stream brought a chunk of a choice that doesn't exist or has finished")
+)
 
 // collect answers in one piece.
 func (a *answer) collect(ctx context.Context, w http.ResponseWriter, src source) error {

@@ -164,7 +164,7 @@ func TestRetryAfterFollowsTheQueue(t *testing.T) {
 }
 
 func TestAPIKey(t *testing.T) {
-	s, ts := start(t, Config{Generators: []Generator{newScripted()}, APIKey: "k-123"})
+	s, ts := start(t, Config{Generators: []Generator{newScripted()}, APIKey: "k-123\n"})
 	admin := httptest.NewServer(s.AdminHandler())
 	defer admin.Close()
 	for _, tt := range []struct {

@@ -109,7 +109,7 @@ func (s *Server) prepare(ctx context.Context, body []byte, chat bool, decode fun
 	if chat {
 		prefix = "chatcmpl-"
 	}
-	a.env = openai.Envelope{Chat: chat, ID: prefix + rand.Text(), Created: time.Now().Unix(), Model: q.Model, Fingerprint: s.fingerprint(gen)}
+	a.env = openai.Envelope{Chat: chat, ID: prefix + rand.Text(), Created: time.Now().Unix(), Model: q.Model, Fingerprint: s.fingerprints[q.Model]}
 	a.left = len(a.prompts) * q.N
 	a.choices = make([]choice, a.left)
 	q.Messages, q.Prompts = nil, nil // tokens are all that is needed from here on
@@ -202,7 +202,7 @@ func (a *answer) start(ctx context.Context) (source, error) {
 func (a *answer) observe(prompt int, c *Chunk) (*choice, int, error) {
 	index := prompt*a.q.N + c.Index
 	if c.Index < 0 || c.Index >= a.q.N || a.choices[index].finished {
-		return nil, 0, errInternal
+		return nil, 0, errBadChunk
 	}
 	ch := &a.choices[index]
 	ch.usage = c.Usage

@@ -208,6 +208,7 @@ func TestStreamGrammar(t *testing.T) {
 		{"prompts", "/v1/completions", `"prompt":["a b","c","d"],"n":2,"max_tokens":2,"stream_options":{"include_usage":true}`, 6, " word0 word1", true, false},
 		{"echo", "/v1/completions", `"prompt":["a b","c"],"echo":true,"max_tokens":2`, 2, "a b word0 word1", false, false},
 		{"echo logprobs n", "/v1/completions", `"prompt":["a b","c"],"n":3,"echo":true,"logprobs":2,"max_tokens":1`, 6, "a b word0", false, false},
+		{"echo alone", "/v1/completions", `"prompt":"a b","echo":true,"logprobs":1,"max_tokens":0`, 1, "a b", false, false},
 		{"tokens", "/v1/completions", `"prompt":[[1,2],[3]],"echo":true,"max_tokens":1`, 2, "?? word0", false, false},
 		{"stop after 8", "/v1/chat/completions", `"max_tokens":100`, 1, " word0 word1 word2 word3 word4 word5 word6 word7", false, false},
 	} {

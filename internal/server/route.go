@@ -43,25 +43,33 @@ func (rt route) allows(method string) bool {
 	return false
 }
 
-// recorder remembers what has been sent of a response. It hides nothing: http.ResponseController unwraps it.
+// recorder remembers what has been sent of a response, and gives a client timeout to take it: streams move that deadline on,
+// net/http lifts it after the request. It hides nothing: http.ResponseController unwraps it.
 type recorder struct {
 	http.ResponseWriter
-	status int // 0: nothing was sent
-	reason string
+	timeout time.Duration
+	status  int // 0: nothing was sent
+	reason  string
 }
 
 func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 {
-		w.status = status
+		w.begin(status)
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.begin(http.StatusOK)
 	}
 	return w.ResponseWriter.Write(b)
+}
+
+func (w *recorder) begin(status int) {
+	w.status = status
+	rc := http.NewResponseController(w.ResponseWriter)
+	rc.SetWriteDeadline(time.Now().Add(w.timeout)) //nolint:errcheck // a writer without deadlines (tests) has no slow client
 }
 
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -73,7 +81,7 @@ func (s *Server) wrap(table routes) http.Handler {
 		id := requestID(r)
 		rw.Header().Set("X-Request-Id", id)
 		rw.Header().Set("X-Content-Type-Options", "nosniff")
-		w := &recorder{ResponseWriter: rw}
+		w := &recorder{ResponseWriter: rw, timeout: s.cfg.WriteTimeout}
 		s.limitReads(w, r)
 		s.metrics.inFlight.Inc()
 		defer func() {
@@ -100,6 +108,7 @@ func (s *Server) wrap(table routes) http.Handler {
 	})
 }
 
+// serve answers one request or returns why not.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, table routes) error {
 	rt, ok := table.find(r.URL.Path)
 	if !ok {

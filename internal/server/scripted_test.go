@@ -108,6 +108,9 @@ func (g *scripted) Generate(ctx context.Context, p Prompt, s Sampling) (Stream, 
 	g.mu.Lock()
 	g.sampling = append(g.sampling, s)
 	g.mu.Unlock()
+	if s.MaxTokensExplicit && len(p.Tokens)+s.MaxTokens > g.info.ContextLength {
+		return nil, &RequestError{Code: "context_length_exceeded", Param: "max_tokens", Message: "too long"}
+	}
 	answer := g.answer
 	if answer == nil {
 		answer = func(p Prompt, s Sampling) ([]step, error) { return words(p, s), nil }
@@ -173,25 +176,39 @@ func (st *scriptedStream) Close() {
 	}
 }
 
-// words answers every choice with " word0 word1 …", one token a chunk, up to 8 tokens or MaxTokens.
+// words answers every choice with " word0 word1 …", one token a chunk, up to 8 tokens, MaxTokens or a stop string.
 func words(p Prompt, s Sampling) []step {
-	n := 8
-	reason := "stop"
+	n, reason, stop := 8, "stop", ""
 	if s.MaxTokens >= 0 && (s.MaxTokens < n || s.IgnoreEOS) {
-		n, reason = min(s.MaxTokens, 4096), "length"
+		n, reason = s.MaxTokens, "length"
 	}
+	var all strings.Builder
+	var texts []string
+	for i := 0; i < n && stop == ""; i++ {
+		word, before := " word"+string(rune('0'+i%10)), all.Len()
+		all.WriteString(word)
+		for _, st := range s.Stop {
+			if at := strings.Index(all.String(), st); at >= 0 {
+				word, reason, stop = word[:max(at-before, 0)], "stop", st
+				break
+			}
+		}
+		texts = append(texts, word)
+	}
+	usage := Usage{PromptTokens: len(p.Tokens), CachedTokens: len(p.Tokens) / 2}
 	var steps []step
-	cached := len(p.Tokens) / 2
-	for i := range n {
+	for _, text := range texts {
+		usage.CompletionTokens++
 		for choice := range s.N {
-			word := " word" + string(rune('0'+i%10))
-			steps = append(steps, step{chunk: Chunk{Index: choice, Text: word, Tokens: []Token{token(word, s)},
-				Usage: Usage{PromptTokens: len(p.Tokens), CompletionTokens: i + 1, CachedTokens: cached}}})
+			c := Chunk{Index: choice, Text: text, Usage: usage}
+			if text != "" {
+				c.Tokens = []Token{token(text, s)}
+			}
+			steps = append(steps, step{chunk: c})
 		}
 	}
 	for choice := range s.N {
-		steps = append(steps, step{chunk: Chunk{Index: choice, FinishReason: reason,
-			Usage: Usage{PromptTokens: len(p.Tokens), CompletionTokens: n, CachedTokens: cached}}})
+		steps = append(steps, step{chunk: Chunk{Index: choice, FinishReason: reason, StopReason: stop, Usage: usage}})
 	}
 	if s.PromptLogprobs {
 		for i, w := range wordPattern.FindAllString(p.Text, -1) {

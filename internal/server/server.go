@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +29,7 @@ import (
 // Config is what a Server is made from. Zero values mean the defaults that are named.
 type Config struct {
 	Generators []Generator // at least one; one a model id
-	APIKey     string      // "": none is demanded
+	APIKey     string      // "": none is demanded; white space around it doesn't count
 	Version    string      // of this program, for system_fingerprint and cotenant_build_info
 
 	MaxBody      int64         // bytes of one request body; default 10 MiB
@@ -46,13 +47,15 @@ type Config struct {
 
 // Server is the HTTP side of one or more Generators. It is safe for concurrent use.
 type Server struct {
-	cfg     Config
-	models  []Generator
-	byID    map[string]Generator
-	keyHash [sha256.Size]byte
-	log     *slog.Logger
-	metrics *metrics
-	started time.Time
+	cfg    Config
+	models []Generator
+	byID   map[string]Generator
+	// fingerprints name what computes, by model id: the same model under the same version, backend and device has the same one.
+	fingerprints map[string]string
+	keyHash      [sha256.Size]byte
+	log          *slog.Logger
+	metrics      *metrics
+	started      time.Time
 
 	bodies atomic.Int64 // bytes of request bodies in memory
 
@@ -69,6 +72,11 @@ func New(cfg Config) (*Server, error) {
 	if len(cfg.Generators) == 0 {
 		return nil, errors.New("server: no model to serve")
 	}
+	key := strings.TrimSpace(cfg.APIKey) // as it is read from a file, and as clients' keys are read
+	if key == "" && cfg.APIKey != "" {
+		return nil, errors.New("server: the API key is blank")
+	}
+	cfg.APIKey = key
 	orInt := func(v *int64, d int64) {
 		if *v <= 0 {
 			*v = d
@@ -89,7 +97,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.MaxRequests = 1024
 	}
 	s := &Server{
-		cfg: cfg, models: cfg.Generators, byID: map[string]Generator{}, log: cfg.Log, started: time.Now(),
+		cfg: cfg, models: cfg.Generators, byID: map[string]Generator{}, fingerprints: map[string]string{}, log: cfg.Log, started: time.Now(),
 		keyHash: sha256.Sum256([]byte(cfg.APIKey)), idle: make(chan struct{}),
 	}
 	if s.log == nil {
@@ -101,7 +109,7 @@ func New(cfg Config) (*Server, error) {
 		if id == "" || !utf8.ValidString(id) || s.byID[id] != nil {
 			return nil, fmt.Errorf("server: model id %q is empty, not UTF-8, or served twice", id)
 		}
-		s.byID[id] = g
+		s.byID[id], s.fingerprints[id] = g, fingerprint(cfg.Version, g)
 	}
 	s.metrics = newMetrics(s)
 	return s, nil
@@ -150,10 +158,9 @@ func (s *Server) HTTPServer(h http.Handler) *http.Server {
 	}
 }
 
-// fingerprint names what computes: the same model under the same version, backend and device has the same one.
-func (s *Server) fingerprint(g Generator) string {
+func fingerprint(version string, g Generator) string {
 	st := g.Stats()
-	sum := sha256.Sum256([]byte(s.cfg.Version + "\x00" + g.Model().ID + "\x00" + st.Backend + "\x00" + st.Device))
+	sum := sha256.Sum256([]byte(version + "\x00" + g.Model().ID + "\x00" + st.Backend + "\x00" + st.Device))
 	return "fp_" + hex.EncodeToString(sum[:5])
 }
 

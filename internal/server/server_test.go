@@ -22,6 +22,9 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+	if _, err := New(Config{Generators: []Generator{newScripted()}, APIKey: " \n"}); err == nil {
+		t.Error("a blank key would let everybody in")
+	}
 }
 
 func TestModels(t *testing.T) {
@@ -260,10 +263,10 @@ func TestAnswerOutlivesTheBodyTimeout(t *testing.T) {
 	g := newScripted()
 	g.answer = func(p Prompt, s Sampling) ([]step, error) {
 		steps := words(p, s)
-		steps[3].delay = 150 * time.Millisecond
+		steps[3].delay = 700 * time.Millisecond
 		return steps, nil
 	}
-	_, ts := start(t, Config{Generators: []Generator{g}, BodyTimeout: 50 * time.Millisecond})
+	_, ts := start(t, Config{Generators: []Generator{g}, BodyTimeout: 500 * time.Millisecond})
 	for _, body := range []string{good, goodStream} {
 		if status, _, text := post(t, ts.URL+"/v1/chat/completions", body); status != 200 || strings.Contains(text, `"error"`) {
 			t.Errorf("%d %s", status, text)

@@ -26,12 +26,12 @@ func (s *sse) begin() {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold the stream back
 	s.w.WriteHeader(http.StatusOK)
-	s.sent = true
+	s.sent, s.deadline = true, time.Now().Add(s.timeout) // see recorder
 }
 
 // write sends b. Setting a deadline costs about as much as rendering a chunk, so it is moved on only when a second of it is gone.
 func (s *sse) write(b []byte) error {
-	if now := time.Now(); s.deadline.Sub(now) < s.timeout-time.Second || s.deadline.IsZero() {
+	if now := time.Now(); s.deadline.Sub(now) < s.timeout-time.Second {
 		s.deadline = now.Add(s.timeout)
 		s.rc.SetWriteDeadline(s.deadline) //nolint:errcheck // a writer without deadlines (tests) has no slow client
 	}

@@ -97,6 +97,24 @@ func TestSlowClient(t *testing.T) {
 	}
 }
 
+// TestSlowClientOfAWholeAnswer: neither does one hold a handler that answers in one piece.
+func TestSlowClientOfAWholeAnswer(t *testing.T) {
+	g := newScripted()
+	g.answer = func(p Prompt, s Sampling) ([]step, error) {
+		return []step{{chunk: Chunk{Text: strings.Repeat("x", 16<<20), FinishReason: "stop", Usage: Usage{CompletionTokens: 1}}}}, nil
+	}
+	s, ts := start(t, Config{Generators: []Generator{g}, WriteTimeout: 200 * time.Millisecond})
+	conn, err := net.Dial("tcp", ts.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "+
+		itoa(len(good))+"\r\n\r\n"+good)
+	eventually(t, "the request runs", func() bool { return metric(t, s, "cotenant_http_requests_in_flight") == 2 }) // with the scrape
+	eventually(t, "it is over", func() bool { return metric(t, s, "cotenant_http_requests_in_flight") == 1 })
+}
+
 // TestHeadersWaitForTheFirstChunk: they wait a little, then go out with the role.
 func TestHeadersWaitForTheFirstChunk(t *testing.T) {
 	g := newScripted()
@@ -134,6 +152,7 @@ func TestErrorsInStreams(t *testing.T) {
 		"fault":         {[]step{{chunk: Chunk{Text: "a", Usage: usage}}, {err: errors.New("secret detail")}}, "internal_error"},
 		"device":        {[]step{{chunk: Chunk{Text: "a", Usage: usage}}, {err: ErrUnavailable}}, "unavailable"},
 		"early end":     {[]step{{chunk: Chunk{Text: "a", Usage: usage}}}, "internal_error"},
+		"after the end": {[]step{{chunk: Chunk{Text: "a", Usage: usage}}, {chunk: Chunk{Index: -1, Text: "b"}}}, "internal_error"},
 		"bad index":     {[]step{{chunk: Chunk{Text: "a", Usage: usage}}, {chunk: Chunk{Index: 1, Text: "b"}}}, "internal_error"},
 		"late headers":  {[]step{{delay: 50 * time.Millisecond, err: errors.New("secret detail")}}, "internal_error"},
 		"early headers": {[]step{{delay: 50 * time.Millisecond, err: &RequestError{Message: "m", Code: "c"}}}, "c"},
@@ -149,6 +168,9 @@ func TestErrorsInStreams(t *testing.T) {
 			}
 			if g.open.Load() != 0 {
 				t.Error("the stream is left open")
+			}
+			if n := metric(t, s, `cotenant_requests_failed_total{reason="internal"}`); (n == 1) != (tt.code == "internal_error") {
+				t.Errorf("%v internal errors are booked", n)
 			}
 			if n := metric(t, s, `cotenant_request_success_total{finish_reason="stop",model_name="scripted"}`); n != 0 {
 				t.Errorf("counted as %v successes", n)
@@ -166,7 +188,7 @@ func TestKeepAlive(t *testing.T) {
 		}
 		return words(p, s), nil
 	}
-	_, ts := start(t, Config{Generators: []Generator{g}})
+	_, ts := start(t, Config{Generators: []Generator{g}, WriteTimeout: 500 * time.Millisecond, BodyTimeout: 500 * time.Millisecond})
 	client := &http.Client{Transport: &http.Transport{}}
 	for i, body := range []string{goodStream, good, strings.Replace(goodStream, "hi", "break", 1), `{}`, goodStream, good} {
 		reused := false
@@ -179,6 +201,9 @@ func TestKeepAlive(t *testing.T) {
 		}
 		io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
+		if i < 2 {
+			time.Sleep(600 * time.Millisecond) // no deadline of one request may reach into the next
+		}
 		if resp.Close || reused != (i > 0) {
 			t.Errorf("request %d: reused %v, close %v", i, reused, resp.Close)
 		}

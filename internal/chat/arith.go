@@ -40,11 +40,16 @@ func (st *state) arith(op string, a, b value) value {
 		return st.repeat(b, x)
 	case op == "%":
 		if s, ok := a.(text); ok {
-			values := []value{b}
-			if l, ok := b.(*list); ok && l.tuple {
-				values = l.items
+			values, unused := []value{b}, false
+			switch b := b.(type) {
+			case *list:
+				if unused = !b.tuple; b.tuple {
+					values = b.items
+				}
+			case *dict:
+				unused = true
 			}
-			return st.percent(s, values)
+			return st.percent(s, values, unused)
 		}
 	}
 	st.fail("%s %s %s isn't possible", typeName(a), op, typeName(b))
@@ -193,8 +198,9 @@ func (st *state) arithFloat(op string, x, y float64) value {
 	return r
 }
 
-// percent is Python's old formatting with %s, %d, %i, %% and %r; width and precision aren't supported.
-func (st *state) percent(format text, values []value) text {
+// percent is Python's old formatting with %s, %d, %i, %% and %r; width and precision aren't supported. unused says that values may
+// be left over.
+func (st *state) percent(format text, values []value, unused bool) text {
 	var out builder
 	used := 0
 	for i := 0; i < len(format.s); {
@@ -228,7 +234,7 @@ func (st *state) percent(format text, values []value) text {
 		out.add(t)
 		i += 2
 	}
-	if used < len(values) {
+	if used < len(values) && !unused {
 		st.fail("a format has fewer places than values")
 	}
 	return out.text()

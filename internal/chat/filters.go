@@ -103,7 +103,10 @@ func filterEscape(st *state, x value, a args) value {
 
 func filterIndent(st *state, x value, a args) value {
 	v := st.bind("indent", a, "width", "first", "blank")
-	t := st.str(x)
+	t, ok := x.(text)
+	if !ok {
+		st.fail("indent of a %s", typeName(x))
+	}
 	var by text
 	if s, ok := v[0].(text); ok {
 		by = s
@@ -126,7 +129,7 @@ func filterFormat(st *state, x value, a args) value {
 	if len(a.named) > 0 {
 		st.fail("format with named values isn't supported")
 	}
-	return st.percent(st.str(x), a.pos)
+	return st.percent(st.str(x), a.pos, false)
 }
 
 func filterWordcount(st *state, x value, a args) value {
@@ -166,6 +169,9 @@ func filterAbs(st *state, x value, a args) value {
 
 func filterInt(st *state, x value, a args) value {
 	v := st.bind("int", a, "default", "base")
+	if u, ok := x.(undefined); ok {
+		st.fail("%s", u.why)
+	}
 	def := value(int64(0))
 	if !isAbsent(v[0]) {
 		def = v[0]
@@ -196,6 +202,9 @@ func filterInt(st *state, x value, a args) value {
 
 func filterFloat(st *state, x value, a args) value {
 	v := st.bind("float", a, "default")
+	if u, ok := x.(undefined); ok {
+		st.fail("%s", u.why)
+	}
 	if f, ok := number(x); ok {
 		return f
 	}
@@ -238,8 +247,8 @@ func filterRound(st *state, x value, a args) value {
 	case "floor":
 		f = math.Floor(f*p) / p
 	case "common":
-		if _, isInt := integer(x); isInt && precision >= 0 {
-			return x // Python rounds an int to an int
+		if i, isInt := integer(x); isInt && precision >= 0 {
+			return i // Python rounds an int to an int
 		}
 		if precision >= 0 { // the decimal digits decide, as in Python
 			f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64)

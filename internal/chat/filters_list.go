@@ -117,6 +117,9 @@ func orDefault(x, def value) value {
 }
 
 func filterMap(st *state, x value, a args) value {
+	if !truth(x) {
+		return &list{} // Jinja doesn't look further
+	}
 	items := st.items(x)
 	if len(a.pos) == 0 {
 		v := st.bind("map", a, "", "attribute", "default")
@@ -163,6 +166,9 @@ func filterSelect(name string, byAttr, reject bool) filterFunc {
 			check, pos = f, pos[1:]
 		}
 		out := &list{}
+		if !truth(x) {
+			return out
+		}
 		for _, item := range st.items(x) {
 			st.alloc(16)
 			v := item

@@ -60,6 +60,10 @@ func init() {
 		"join":         joinMethod,
 		"count":        countMethod,
 		"format":       formatMethod,
+		"ljust":        padMethod("ljust", false, true),
+		"rjust":        padMethod("rjust", true, false),
+		"center":       padMethod("center", true, true),
+		"zfill":        zfill,
 		"isdigit":      testMethod("isdigit", func(s string) bool { return all(s, unicode.IsDigit) }),
 		"isdecimal":    testMethod("isdecimal", func(s string) bool { return all(s, unicode.IsDigit) }),
 		"isnumeric":    testMethod("isnumeric", func(s string) bool { return all(s, unicode.IsNumber) }),
@@ -225,6 +229,38 @@ func countMethod(st *state, t text, a args) value {
 		return int64(0)
 	}
 	return int64(strings.Count(part.s, st.textArg("count", v[0], "").s))
+}
+
+// padMethod fills t up to a width.
+func padMethod(name string, left, right bool) textMethod {
+	return func(st *state, t text, a args) value {
+		v := st.bind(name, a, "width", "fillchar")
+		width, fill := st.intArg(name, v[0], 0), st.textArg(name, v[1], " ")
+		if fill.len() != 1 {
+			st.fail("%s needs one character to fill with", name)
+		}
+		n := max(width-t.len(), 0)
+		before := 0
+		switch {
+		case left && right:
+			before = n/2 + n&width&1 // as CPython divides an odd rest
+		case left:
+			before = n
+		}
+		pad := func(n int) value { return st.repeat(fill, int64(n)) }
+		return st.join(st.join(pad(before), t), pad(n-before))
+	}
+}
+
+// zfill puts zeros between sign and digits.
+func zfill(st *state, t text, a args) value {
+	n := max(st.intArg("zfill", st.bind("zfill", a, "width")[0], 0)-t.len(), 0)
+	sign := 0
+	if strings.HasPrefix(t.s, "-") || strings.HasPrefix(t.s, "+") {
+		sign = 1
+	}
+	zeros := st.repeat(literal("0"), int64(n))
+	return st.join(st.join(t.slice(0, sign), zeros), t.slice(sign, len(t.s)))
 }
 
 // formatMethod is str.format with {}, {0} and {name}; attributes, conversions and format specifications aren't supported.

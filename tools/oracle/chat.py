@@ -138,7 +138,7 @@ SNIPPETS = r"""
 {{ "a\nb\r\nc\rd\x0be\u2028f\n".splitlines() }} {{ "a\n\nb".splitlines(true) }} {{ p.partition(",") }} {{ p.rpartition(",") }} {{ "x".partition(",") }} {{ "x".rpartition(",") }}
 {{ s.startswith("He") }} {{ s.endswith(("x", "ld")) }} {{ s.startswith("llo", 2) }} {{ s.endswith("ell", 0, 4) }} {{ s.find("o") }} {{ s.rfind("o") }} {{ s.find("q") }} {{ u.find("ß") }} {{ s.index("W") }} {{ s.count("l") }} {{ "aaa".count("aa") }} {{ s.find("o", 5) }} {{ "".startswith("") }} {{ "a".count("") }}
 {{ s.index("q") }}
-{{ "12".isdigit() }} {{ "1a".isdigit() }} {{ "ab".isalpha() }} {{ "a1".isalnum() }} {{ " ".isspace() }} {{ "AB".isupper() }} {{ "ab1".islower() }} {{ "".isdigit() }} {{ "1".isupper() }} {{ "½".isnumeric() }} {{ "é".isascii() }}
+{{ "7".zfill(3) }} {{ "-7".zfill(4) }} {{ "ab".center(5) }}|{{ "abc".center(6, "*") }}|{{ "ab".ljust(4) }}|{{ "ab".rjust(4, ".") }} {{ z | map("upper") | list }} {{ "12".isdigit() }} {{ "1a".isdigit() }} {{ "ab".isalpha() }} {{ "a1".isalnum() }} {{ " ".isspace() }} {{ "AB".isupper() }} {{ "ab1".islower() }} {{ "".isdigit() }} {{ "1".isupper() }} {{ "½".isnumeric() }} {{ "é".isascii() }}
 {{ "prefix-x".removeprefix("prefix-") }} {{ "x.txt".removesuffix(".txt") }} {{ "x".removeprefix("y") }} {{ l.index(1) }} {{ l.count(2) }}
 {{ l.append(4) }}
 {{ d.update({"q": 1}) }}

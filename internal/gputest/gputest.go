@@ -36,6 +36,8 @@ type CUDA struct {
 	// Folder is where it lies, "/usr/lib/x86_64-linux-gnu" unless set. Hidden means that the loader's path lacks the folder.
 	Folder string
 	Hidden bool
+	// File is its name where that isn't libcuda.so.1.
+	File string
 	// Version is cuDriverGetVersion's integer, such as 13000, and decides which symbols the library exports; Exports
 	// overrides the latter (a shim exports what it may not do).
 	Version, Exports int

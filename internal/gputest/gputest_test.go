@@ -80,3 +80,32 @@ func TestMPSControl(t *testing.T) {
 		t.Errorf("no daemon: %q, %d", out, code)
 	}
 }
+
+// Every host has a name of its own and can be started.
+func TestHosts(t *testing.T) {
+	seen := make(map[string]bool)
+	uuids := make(map[string]string)
+	for _, h := range Hosts() {
+		if seen[h.Name] || h.Name == "" || h.Note == "" {
+			t.Errorf("host %q, %q: name missing or taken", h.Name, h.Note)
+		}
+		seen[h.Name] = true
+		for _, g := range h.GPUs {
+			if other := uuids[g.UUID]; other != "" && other != h.Name && !strings.HasPrefix(h.Name, "rtx5090-docker") && !strings.HasPrefix(h.Name, "wsl2") {
+				t.Errorf("%s has a UUID of %s", h.Name, other)
+			}
+			uuids[g.UUID] = h.Name
+		}
+		t.Run(h.Name, func(t *testing.T) {
+			t.Parallel()
+			m := Start(t, h)
+			if len(m.Log()) != 0 {
+				t.Errorf("log %q", m.Log())
+			}
+		})
+	}
+	if len(seen) < 40 {
+		t.Errorf("%d hosts, at least 40 are promised", len(seen))
+	}
+	t.Logf("%d hosts", len(seen))
+}

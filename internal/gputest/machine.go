@@ -137,7 +137,11 @@ func (m *Machine) libraries(t testing.TB) []string {
 		if exports == 0 {
 			exports = c.Version
 		}
-		place(c.Folder, lib, "libcuda.so.1", library(t, "cuda.c", "libcuda.so.1", exports), c.Hidden, m.Host.cudaData(c))
+		file := c.File
+		if file == "" {
+			file = "libcuda.so.1"
+		}
+		place(c.Folder, lib, file, library(t, "cuda.c", "libcuda.so.1", exports), c.Hidden, m.Host.cudaData(c))
 	}
 	for _, n := range m.Host.NVML {
 		exports := n.Exports

@@ -139,6 +139,12 @@ func (m *Machine) smiFields(t testing.TB, s SMI) {
 	for f := range smiGPU(0, GPU{}, "") {
 		known[f] = true
 	}
+	// Fields that older releases don't have.
+	for f, since := range map[string]int{"compute_cap": 11060, "memory.reserved": 11060, "addressing_mode": 13000, "mig.mode.current": 11000, "mig.mode.pending": 11000} {
+		if cuda < since {
+			delete(known, f)
+		}
+	}
 	m.mkdir(t, "/.fake/smi/gpu")
 	for f := range known {
 		m.write(t, "/.fake/smi/known/"+f, "", 0o644)

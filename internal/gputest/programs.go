@@ -2,6 +2,7 @@ package gputest
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,7 +62,8 @@ esac
 	return head + smiBody(m.Path("/.fake/smi"))
 }
 
-// smiBody answers --query-gpu from a folder a GPU with a file a field; nounits cuts the last word of those that have a unit.
+// smiBody answers --query-gpu from a table: "K" and a field that is known, "U" and one whose values have a unit, which nounits cuts,
+// "G", a GPU, a field and its value.
 func smiBody(dir string) string {
 	return "D=" + quote(dir) + `
 fields= header=1 units=1
@@ -76,36 +78,28 @@ for a in "$@"; do
   esac
 done
 if [ -z "$fields" ]; then cat "$D/banner"; exit 0; fi
-IFS=,
-for f in $fields; do
-  if [ ! -e "$D/known/$f" ]; then
-    printf 'Field "%s" is not a valid field to query.\n\n' "$f"
-    exit 2
-  fi
-done
-if [ "$header" = 1 ]; then
-  line=
-  for f in $fields; do line="$line, $f"; done
-  printf '%s\n' "${line#, }"
-fi
-for g in "$D"/gpu/*; do
-  [ -d "$g" ] || continue
-  line=
-  for f in $fields; do
-    v=$(cat "$g/$f")
-    if [ "$units" = 0 ] && [ -e "$D/unit/$f" ]; then
-      case "$v" in \[*) ;; *) v=${v%% *} ;; esac
-    fi
-    line="$line, $v"
-  done
-  printf '%s\n' "${line#, }"
-done
+exec awk -v fields="$fields" -v header="$header" -v units="$units" '
+$1 == "K" { known[$2] = 1 }
+$1 == "U" { unit[$2] = 1 }
+$1 == "G" {
+  if (!($2 in seen)) { seen[$2] = 1; order[gpus++] = $2 }
+  v = $0
+  for (i = 0; i < 3; i++) sub(/^[^ ]* /, "", v)
+  if (!units && ($3 in unit) && v !~ /^\[/) sub(/ .*/, "", v)
+  value[$2, $3] = v
+}
+END {
+  n = split(fields, f, ",")
+  for (i = 1; i <= n; i++) if (!(f[i] in known)) { printf "Field \"%s\" is not a valid field to query.\n\n", f[i]; exit 2 }
+  if (header == 1) { for (i = 1; i <= n; i++) printf "%s%s", f[i], i < n ? ", " : "\n" }
+  for (g = 0; g < gpus; g++) for (i = 1; i <= n; i++) printf "%s%s", value[order[g], f[i]], i < n ? ", " : "\n"
+}' "$D/table"
 `
 }
 
 // smiUnits are the fields whose values carry a unit.
-var smiUnits = map[string]string{"memory.total": "MiB", "memory.free": "MiB", "memory.used": "MiB", "memory.reserved": "MiB",
-	"power.draw": "W", "power.limit": "W", "utilization.gpu": "%", "utilization.memory": "%", "clocks.sm": "MHz", "clocks.mem": "MHz"}
+var smiUnits = []string{"memory.total", "memory.free", "memory.used", "memory.reserved", "power.draw", "power.limit",
+	"utilization.gpu", "utilization.memory", "clocks.sm", "clocks.mem"}
 
 func (m *Machine) smiFields(t testing.TB, s SMI) {
 	t.Helper()
@@ -113,20 +107,29 @@ func (m *Machine) smiFields(t testing.TB, s SMI) {
 	if len(m.Host.NVML) > 0 && driver == "" {
 		driver, cuda = m.Host.NVML[0].Driver, m.Host.NVML[0].CUDA
 	}
-	var list strings.Builder
+	var list, table strings.Builder
+	known := smiGPU(0, GPU{}, "")
+	// Fields that older releases don't have.
+	for f, since := range map[string]int{"compute_cap": 11060, "memory.reserved": 11060, "addressing_mode": 13000, "mig.mode.current": 11000, "mig.mode.pending": 11000} {
+		if cuda < since {
+			delete(known, f)
+		}
+	}
+	for f := range known {
+		fmt.Fprintf(&table, "K %s\n", f)
+	}
+	for _, f := range smiUnits {
+		fmt.Fprintf(&table, "U %s\n", f)
+	}
 	n := 0
-	known := make(map[string]bool)
 	for _, g := range m.Host.GPUs {
 		if g.NoNVML || g.Lost != 0 {
 			continue
 		}
 		fields := smiGPU(n, g, driver)
-		for f, v := range g.SMI {
-			fields[f] = v
-		}
+		maps.Copy(fields, g.SMI)
 		for f, v := range fields {
-			m.write(t, fmt.Sprintf("/.fake/smi/gpu/%03d/%s", n, f), v+"\n", 0o644)
-			known[f] = true
+			fmt.Fprintf(&table, "G %d %s %s\n", n, f, v)
 		}
 		fmt.Fprintf(&list, "GPU %d: %s (UUID: %s)\n", n, g.Name, g.UUID)
 		if g.MIG != nil {
@@ -136,22 +139,7 @@ func (m *Machine) smiFields(t testing.TB, s SMI) {
 		}
 		n++
 	}
-	for f := range smiGPU(0, GPU{}, "") {
-		known[f] = true
-	}
-	// Fields that older releases don't have.
-	for f, since := range map[string]int{"compute_cap": 11060, "memory.reserved": 11060, "addressing_mode": 13000, "mig.mode.current": 11000, "mig.mode.pending": 11000} {
-		if cuda < since {
-			delete(known, f)
-		}
-	}
-	m.mkdir(t, "/.fake/smi/gpu")
-	for f := range known {
-		m.write(t, "/.fake/smi/known/"+f, "", 0o644)
-	}
-	for f := range smiUnits {
-		m.write(t, "/.fake/smi/unit/"+f, "", 0o644)
-	}
+	m.write(t, "/.fake/smi/table", table.String(), 0o644)
 	m.write(t, "/.fake/smi/list", list.String(), 0o644)
 	version := fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10)
 	m.write(t, "/.fake/smi/version", fmt.Sprintf("NVIDIA-SMI version  : %s\nNVML version        : %s\nDRIVER version      : %s\nCUDA Version        : %s\n", driver, driver, driver, version), 0o644)

@@ -38,7 +38,8 @@ func (s *Server) begin(r *http.Request) (ctx context.Context, cancel context.Can
 
 // Drain stops admission for good: generation requests get a 503 and /health says so. It waits for those that run until ctx is
 // done, then cancels the rest, whose streams end in an error event, and waits a little for them to end. The error says how many were
-// cut. Calling it again waits again.
+// cut. Calling it again waits again. Afterwards call http.Server.Shutdown, not Close: the last bytes of an answer may still be with
+// net/http.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.draining {

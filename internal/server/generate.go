@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"cotenant/internal/openai"
@@ -28,16 +27,9 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, chat bool, dec
 		return err
 	}
 	defer finish()
-	body, release, err := s.readBody(w, r)
+	a, err := s.receive(ctx, w, r, chat, decode)
 	if err != nil {
-		return err // not ctx's cause: net/http cancels the context of a request whose body it can't read
-	}
-	release = sync.OnceFunc(release)
-	defer release()
-	a, err := s.prepare(ctx, body, chat, decode)
-	release()
-	if err != nil {
-		return cause(ctx, err)
+		return err
 	}
 	a.began, a.cancel = began, cancel
 	src, err := a.start(ctx)
@@ -49,6 +41,32 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, chat bool, dec
 		return a.stream(ctx, w, src)
 	}
 	return a.collect(ctx, w, src)
+}
+
+// bigBody is what one body may have before only a few are prepared at once: a prompt takes many times its text while it is
+// tokenised, and far more of it than fits the context takes seconds to count.
+const bigBody = 256 << 10
+
+// receive turns a request into a prepared answer. The body and its share of the memory budget are gone when it returns.
+func (s *Server) receive(ctx context.Context, w http.ResponseWriter, r *http.Request, chat bool, decode func([]byte) (*openai.Request, error)) (*answer, error) {
+	body, release, err := s.readBody(w, r)
+	if err != nil {
+		return nil, err // not ctx's cause: net/http cancels the context of a request whose body it can't read
+	}
+	defer release()
+	if len(body) > bigBody {
+		select {
+		case s.preparing <- struct{}{}:
+			defer func() { <-s.preparing }()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	a, err := s.prepare(ctx, body, chat, decode)
+	if err != nil {
+		return nil, cause(ctx, err)
+	}
+	return a, nil
 }
 
 // cause prefers why ctx was cancelled to the errors that follow from it.
@@ -84,7 +102,7 @@ type choice struct {
 	finish, stop    string
 }
 
-// prepare decodes and tokenises. The body isn't needed after it.
+// prepare decodes and tokenises.
 func (s *Server) prepare(ctx context.Context, body []byte, chat bool, decode func([]byte) (*openai.Request, error)) (*answer, error) {
 	q, err := decode(body)
 	if err != nil {

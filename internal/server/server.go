@@ -57,7 +57,8 @@ type Server struct {
 	metrics      *metrics
 	started      time.Time
 
-	bodies atomic.Int64 // bytes of request bodies in memory
+	bodies    atomic.Int64  // bytes of request bodies in memory
+	preparing chan struct{} // holds an element for each big body that is prepared
 
 	mu       sync.Mutex
 	running  int
@@ -99,6 +100,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, models: cfg.Generators, byID: map[string]Generator{}, fingerprints: map[string]string{}, log: cfg.Log, started: time.Now(),
 		keyHash: sha256.Sum256([]byte(cfg.APIKey)), idle: make(chan struct{}),
+		preparing: make(chan struct{}, 2),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

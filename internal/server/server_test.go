@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -232,6 +233,49 @@ func TestBodyLimits(t *testing.T) {
 	}
 	if s.bodies.Load() != 2000 {
 		t.Errorf("%d bytes are still booked", s.bodies.Load()-2000)
+	}
+}
+
+// TestBigBodiesTakeTurns: only a few big prompts are prepared at once, small ones pass them by, and a client that waits may leave.
+func TestBigBodiesTakeTurns(t *testing.T) {
+	g := newScripted()
+	hold := make(chan struct{})
+	var now, tooMany atomic.Int64
+	g.prepare = func(in Input) error {
+		if len(in.Text) > bigBody {
+			if now.Add(1) > 2 {
+				tooMany.Add(1)
+			}
+			<-hold
+			now.Add(-1)
+		}
+		return nil
+	}
+	s, ts := start(t, Config{Generators: []Generator{g}})
+	big := `{"model":"scripted","prompt":"` + strings.Repeat("x", bigBody+1) + `"}`
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if status, _, body := post(t, ts.URL+"/v1/completions", big); status != 200 {
+				t.Errorf("%d %s", status, body)
+			}
+		})
+	}
+	eventually(t, "two are prepared", func() bool { return now.Load() == 2 })
+	if status, _, _ := post(t, ts.URL+"/v1/completions", `{"model":"scripted","prompt":"x"}`); status != 200 {
+		t.Errorf("a small one waits: %d", status)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, "POST", ts.URL+"/v1/completions", strings.NewReader(big))
+	if _, err := http.DefaultClient.Do(req); err == nil {
+		t.Error("an answer, though there was no turn")
+	}
+	eventually(t, "it is booked", func() bool { return metric(t, s, `cotenant_requests_failed_total{reason="cancelled"}`) == 1 })
+	close(hold)
+	wg.Wait()
+	if tooMany.Load() != 0 || s.bodies.Load() != 0 || len(s.preparing) != 0 {
+		t.Errorf("%d too many, %d bytes and %d turns are still booked", tooMany.Load(), s.bodies.Load(), len(s.preparing))
 	}
 }
 

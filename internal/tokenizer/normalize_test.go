@@ -44,8 +44,8 @@ func TestLongRunsOfMarks(t *testing.T) {
 	if got := toC(mixed); got != want {
 		t.Errorf("toC = %+q, want %+q", got, want)
 	}
-	if s := strings.Repeat("\u0301\u0327", 500_000); len(toC(s)) != len(s) {
-		t.Error("a million marks changed in length")
+	if s := strings.Repeat("\u0301\u0327", 100_000); len(toC(s)) != len(s) {
+		t.Error("200,000 marks changed in length")
 	}
 }
 

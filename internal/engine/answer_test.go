@@ -344,3 +344,26 @@ func isRequestError(err error) bool {
 	_, ok := err.(*server.RequestError)
 	return ok
 }
+
+// However many steps the loop is ahead of the pump, each token that shows text is a chunk of its own: a client counts and
+// times tokens by chunks.
+func TestNoTokensShareAChunk(t *testing.T) {
+	tok := testTokenizer(t, false)
+	const text = "seven tokens"
+	e := &Engine{rt: Runtime{Tokenizer: tok}}
+	r := &request{e: e, unhook: func() bool { return true }, wake: make(chan struct{}, 1), ready: make(chan struct{}, 1)}
+	c := &choice{r: r, answer: newAnswer(tok, &r.s, 0, 1)}
+	r.choices = []*choice{c}
+	tokens := ids(text)
+	for i, id := range tokens {
+		ev := event{choice: c, hasToken: true, token: scored{id: id}}
+		if i == len(tokens)-1 {
+			ev.finish = finishLength
+		}
+		r.send(ev)
+	}
+	r.pump() // everything has piled up
+	if len(r.chunks) != len(tokens) {
+		t.Errorf("%d tokens came in %d chunks", len(tokens), len(r.chunks))
+	}
+}

@@ -61,10 +61,13 @@ func (r *request) digestAll() error {
 			r.publish(failed)
 			return nil
 		}
-		open -= r.digest(events)
+		// A chunk per event, however many have piled up: a reader counts and times tokens by chunks.
 		var chunks []server.Chunk
-		for _, c := range r.choices {
-			if chunk, ok := c.answer.chunk(); ok {
+		for i := range events {
+			if r.digest(&events[i]) {
+				open--
+			}
+			if chunk, ok := events[i].choice.answer.chunk(); ok {
 				chunks = append(chunks, chunk)
 			}
 		}
@@ -78,26 +81,22 @@ func (r *request) digestAll() error {
 	}
 }
 
-// digest turns events into text and returns how many choices ended.
-func (r *request) digest(events []event) (ended int) {
-	for i := range events {
-		ev := &events[i]
-		a := ev.choice.answer
-		if a.finish != running {
-			continue // computed before the loop learnt of a stop string
-		}
-		if ev.hasToken {
-			r.e.generated.Add(1)
-		}
-		if a.take(ev); a.finish == running {
-			continue
-		}
-		ended++
-		if ev.finish == running {
-			r.e.cancel(ev.choice)
-		}
+// digest turns an event into text and reports whether its choice ended by it.
+func (r *request) digest(ev *event) bool {
+	a := ev.choice.answer
+	if a.finish != running {
+		return false // computed before the loop learnt of a stop string
 	}
-	return ended
+	if ev.hasToken {
+		r.e.generated.Add(1)
+	}
+	if a.take(ev); a.finish == running {
+		return false
+	}
+	if ev.finish == running {
+		r.e.cancel(ev.choice)
+	}
+	return true
 }
 
 // publish hands chunks to the reader, and the end where over isn't nil.

@@ -142,8 +142,12 @@ func runServer(ctx context.Context, s *server.Server, e *engine.Engine, listener
 	if err := s.Drain(grace); err != nil {
 		log.Warn("cut", "error", err.Error())
 	}
+	last, stop := context.WithTimeout(context.Background(), 2*time.Second) // for answers' last bytes
+	defer stop()
 	for _, hs := range servers {
-		hs.Close()
+		if err := hs.Shutdown(last); err != nil {
+			hs.Close()
+		}
 	}
 	if cause != nil {
 		return &exit{exitFailed, cause, ""}

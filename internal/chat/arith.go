@@ -198,8 +198,8 @@ func (st *state) arithFloat(op string, x, y float64) value {
 	return r
 }
 
-// percent is Python's old formatting with %s, %d, %i, %% and %r; width and precision aren't supported. unused says that values may
-// be left over.
+// percent is Python's old formatting with %s, %d, %i, %% and %r; width and precision aren't supported. unused says that
+// values may be left over.
 func (st *state) percent(format text, values []value, unused bool) text {
 	var out builder
 	used := 0

@@ -1,23 +1,27 @@
-// Package chat renders a conversation with a model's own chat template (Jinja) into text that says which of it comes from the template.
+// Package chat renders a conversation with a model's own chat template (Jinja) into text that says which of it comes
+// from the template.
 //
 // # An interpreter of its own
 //
-// Templates come with downloaded models, so they are programs of strangers. This package interprets the part of Jinja that chat templates use, with
-// the settings of transformers (trim_blocks, lstrip_blocks, loop controls, its tojson, raise_exception, strftime_now, and generation blocks, whose
-// body is rendered). A general engine was tried and left: in one line a template could exhaust the stack ({% macro f() %}{{ f() }}…)
-// or the memory ('x' * 3000000000), which ends a Go program, and it read files. Here there is nothing to escape to: no include, import or
-// extends, no loader, no attribute but elements and a fixed list of methods that change nothing.
+// Templates come with downloaded models, so they are programs of strangers. This package interprets the part of Jinja
+// that chat templates use, with the settings of transformers (trim_blocks, lstrip_blocks, loop controls, its tojson,
+// raise_exception, strftime_now, and generation blocks, whose body is rendered). In a general engine one line of
+// template can exhaust the stack ({% macro f() %}{{ f() }}…) or the memory ('x' * 3000000000), either of which ends a
+// Go program, and include reads files (gonja 2.9.1 does all three). Here there is nothing to escape to: no include,
+// import or extends, no loader, no attribute but elements and a fixed list of methods that change nothing.
 //
-// A rendering runs on the caller's goroutine and stops by itself: every node, element and byte is counted, the clock is read every 256 counts, and time, output,
-// memory, depth and the calls of macros have limits. Source size and nesting are limited when a template is parsed. What isn't supported
-// (recursive loops, * and ** in calls, several filters) is refused by name, in New where it can be seen there.
+// A rendering runs on the caller's goroutine and stops by itself: every node, element and byte is counted, the clock is
+// read every 256 counts, and time, output, memory, depth and the calls of macros have limits. Source size and nesting
+// are limited when a template is parsed. What isn't supported (recursive loops, * and ** in calls, several filters) is
+// refused by name, in New where it can be seen there.
 //
 // # Provenance
 //
-// Every string in a rendering knows which of its bytes are literals of the template (or BOS and EOS): that is trusted text, in
-// which control tokens may be recognised. Slicing, stripping, splitting, joining and replacing keep the knowledge byte for byte; where
-// an operation can't (changes of case in mixed text, numbers, JSON), the result isn't trusted. Messages and all other inputs never are. So the
-// output is always exactly the plain rendering, whatever a template does with a message, and a message can't pass for the template.
+// Every string in a rendering knows which of its bytes are literals of the template (or BOS and EOS): that is trusted
+// text, in which control tokens may be recognised. Slicing, stripping, splitting, joining and replacing keep the
+// knowledge byte for byte; where an operation can't (changes of case in mixed text, numbers, JSON), the result isn't
+// trusted. Messages and all other inputs never are. So the output is always exactly the plain rendering, whatever a
+// template does with a message, and a message can't pass for the template.
 package chat
 
 import (
@@ -28,14 +32,15 @@ import (
 	"time"
 )
 
-// Message is one message. Extra, if not empty, is a JSON object of further fields (tool_calls, reasoning_content, …), which win
-// over the others.
+// Message is one message. Extra, if not empty, is a JSON object of further fields (tool_calls, reasoning_content, …),
+// which win over the others.
 type Message struct {
 	Role, Name, Content string
 	Extra               json.RawMessage
 }
 
-// Segment is a stretch of the rendered prompt. Trusted text stands in the template; only there may control tokens be recognised.
+// Segment is a stretch of the rendered prompt. Trusted text stands in the template; only there may control tokens be
+// recognised.
 type Segment struct {
 	Text    string
 	Trusted bool
@@ -87,8 +92,8 @@ func New(template string, opts Options) (*Template, error) {
 	return &Template{body, opts}, nil
 }
 
-// Render returns the prompt for messages, whose segments joined are what transformers' apply_chat_template returns. Every error is a *TemplateError:
-// the template refused the messages or failed on them, or a limit was reached.
+// Render returns the prompt for messages, whose segments joined are what transformers' apply_chat_template returns.
+// Every error is a *TemplateError: the template refused the messages or failed on them, or a limit was reached.
 func (t *Template) Render(messages []Message, o RenderOptions) ([]Segment, error) {
 	out, err := t.render(messages, o)
 	if err != nil {
@@ -182,7 +187,8 @@ func (t *Template) execute(root *scope) (out text, err error) {
 	return st.out.text(), nil
 }
 
-// tagFinal puts a tag behind the last message's content. Its space shows afterwards whether the template strips content.
+// tagFinal puts a tag behind the last message's content. Its space shows afterwards whether the template strips
+// content.
 func tagFinal(messages []Message) ([]Message, string, error) {
 	if len(messages) == 0 {
 		return nil, "", errors.New("there is no message to continue")

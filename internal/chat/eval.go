@@ -172,7 +172,8 @@ func (st *state) sliceText(x text, from, to, step *int64) value {
 	return b.text()
 }
 
-// sliceBounds returns the first index, the step and the number of elements of [from:to:step] of n elements (Python's slice.indices).
+// sliceBounds returns the first index, the step and the number of elements of [from:to:step] of n elements (Python's
+// slice.indices).
 func (st *state) sliceBounds(n int, from, to, step *int64) (first, by, count int) {
 	s := int64(1)
 	if step != nil {

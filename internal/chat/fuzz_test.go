@@ -96,7 +96,8 @@ func FuzzRenderContent(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The template's own control tokens, whatever the messages are: one pair a message, and what it opens the answer with.
+			// The template's own control tokens, whatever the messages are: one pair a message, and what it opens the
+			// answer with.
 			want := map[int][2]int{0: {5, 4}, 1: {4, 3}}[i]
 			var trusted strings.Builder
 			for _, s := range got {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// globals are the functions that a template can call by name: transformers' and Jinja's, but for lipsum, cycler and joiner.
+// globals are the functions that a template can call by name: transformers' and Jinja's, but for lipsum, cycler and
+// joiner.
 var globals map[string]*function
 
 func init() {

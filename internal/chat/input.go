@@ -84,8 +84,8 @@ func jsonNumber(s string) (value, error) {
 	return f, nil
 }
 
-// reasoningNames are the names that clients give a message's reasoning. transformers fills in the first, which templates read,
-// and the second.
+// reasoningNames are the names that clients give a message's reasoning. transformers fills in the first, which
+// templates read, and the second.
 var reasoningNames = []string{"reasoning_content", "thinking", "reasoning"}
 
 // messageValue brings a message to what the template sees. As in transformers, fields that are null don't exist.

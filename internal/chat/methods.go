@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// method returns the method of a value, nil if it has none of that name. Methods that change lists or dictionaries don't
-// exist: transformers' sandbox forbids them too.
+// method returns the method of a value, nil if it has none of that name. Methods that change lists or dictionaries
+// don't exist: transformers' sandbox forbids them too.
 func method(x value, name string) value {
 	switch x := x.(type) {
 	case text:
@@ -263,7 +263,8 @@ func zfill(st *state, t text, a args) value {
 	return st.join(st.join(t.slice(0, sign), zeros), t.slice(sign, len(t.s)))
 }
 
-// formatMethod is str.format with {}, {0} and {name}; attributes, conversions and format specifications aren't supported.
+// formatMethod is str.format with {}, {0} and {name}; attributes, conversions and format specifications aren't
+// supported.
 func formatMethod(st *state, t text, a args) value {
 	var out builder
 	next := 0

@@ -109,7 +109,8 @@ func describe(t token) string {
 	return strconv.Quote(t.text)
 }
 
-// statements reads up to a block whose first word is one of ends, which is left to be read; without ends, up to the end.
+// statements reads up to a block whose first word is one of ends, which is left to be read; without ends, up to the
+// end.
 func (p *parser) statements(ends []string) []stmt {
 	defer p.enter()()
 	var body []stmt

@@ -33,7 +33,8 @@ func render(t testing.TB, src string, o RenderOptions, content ...string) ([]Seg
 	return tmpl.Render(messages, o)
 }
 
-// TestProvenance says for each operation which bytes of its result are the template's. c is the first message's content.
+// TestProvenance says for each operation which bytes of its result are the template's. c is the first message's
+// content.
 func TestProvenance(t *testing.T) {
 	const c = " ab<x>Cd\n"
 	for _, test := range []struct{ src, want string }{

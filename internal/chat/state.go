@@ -14,8 +14,8 @@ const (
 	memoryFactor  = 32 // bytes that may be made, all in all, for each byte of output that is allowed
 )
 
-// state is one rendering. It runs on the caller's goroutine and stops itself: each evaluation of a node, each element that is visited and each byte
-// that is made is counted, and the clock is read every few hundred counts.
+// state is one rendering. It runs on the caller's goroutine and stops itself: each evaluation of a node, each element
+// that is visited and each byte that is made is counted, and the clock is read every few hundred counts.
 type state struct {
 	out       *builder
 	line      int

@@ -5,8 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// text is a string that knows which of its bytes come from the template's own source: trusted are ascending spans that don't touch.
-// Operations keep the knowledge where it is certain and drop it where it isn't, so what is trusted is always the template's.
+// text is a string that knows which of its bytes come from the template's own source: trusted are ascending spans that
+// don't touch. Operations keep the knowledge where it is certain and drop it where it isn't, so what is trusted is
+// always the template's.
 type text struct {
 	s       string
 	trusted []span

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// filterToJSON is transformers' tojson: json.dumps with ensure_ascii off, which escapes no HTML and keeps the order of keys.
+// filterToJSON is transformers' tojson: json.dumps with ensure_ascii off, which escapes no HTML and keeps the order of
+// keys.
 func filterToJSON(st *state, x value, a args) value {
 	v := st.bind("tojson", a, "ensure_ascii", "indent", "separators", "sort_keys")
 	w := jsonWriter{st: st, item: ", ", key: ": ", ascii: boolArg(v[0], false), sortKeys: boolArg(v[3], false), indent: -1}

@@ -7,11 +7,13 @@ import (
 	"strings"
 )
 
-// value is one of: nil (None), undefined, bool, int64, float64, text, *list, *dict, *namespace, *loop, *function. Lists and dictionaries don't
-// change once made, and namespaces print without their contents, so no value that can be walked contains itself.
+// value is one of: nil (None), undefined, bool, int64, float64, text, *list, *dict, *namespace, *loop, *function. Lists
+// and dictionaries don't change once made, and namespaces print without their contents, so no value that can be walked
+// contains itself.
 type value = any
 
-// undefined is what a name or attribute that isn't there gives: empty text, false, an empty list; anything else fails with why.
+// undefined is what a name or attribute that isn't there gives: empty text, false, an empty list; anything else fails
+// with why.
 type undefined struct{ why string }
 
 type list struct {

@@ -54,9 +54,9 @@ func (n *trieNode) child(b byte) int32 {
 	return -1
 }
 
-// split calls token for each literal in text and between for what lies between them, in order; start is where the stretch
-// begins in text. A control token's literal counts only within one of the trusted spans, which are ascending and don't touch. Where
-// the longest literal isn't allowed, a shorter one may be.
+// split calls token for each literal in text and between for what lies between them, in order; start is where the
+// stretch begins in text. A control token's literal counts only within one of the trusted spans, which are ascending
+// and don't touch. Where the longest literal isn't allowed, a shorter one may be.
 func (m *matcher) split(text string, trusted []span, between func(s string, start int), token func(id int32)) {
 	done := 0
 	for i := 0; i < len(text) && !m.empty(); {

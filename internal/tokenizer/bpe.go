@@ -159,8 +159,8 @@ func (t *pairTable) find(left, right int32) (rank, id int32) {
 	return noRank, -1
 }
 
-// wordCache remembers the tokens of short words. A word has one slot and replaces whatever was there, so the size is bounded and a
-// lookup takes no lock.
+// wordCache remembers the tokens of short words. A word has one slot and replaces whatever was there, so the size is
+// bounded and a lookup takes no lock.
 type wordCache struct {
 	seed  maphash.Seed
 	slots []atomic.Pointer[cachedWord]

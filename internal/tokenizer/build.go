@@ -63,7 +63,8 @@ func (src *source) build() (*Tokenizer, error) {
 	return t, t.addEnds(src)
 }
 
-// addPieces fills the tables by id and the matchers. It returns the ids of normal tokens by the bytes that they stand for.
+// addPieces fills the tables by id and the matchers. It returns the ids of normal tokens by the bytes that they stand
+// for.
 func (t *Tokenizer) addPieces(pieces []piece) (words map[string]int32, err error) {
 	if len(pieces) == 0 {
 		return nil, fmt.Errorf("the vocabulary is empty")

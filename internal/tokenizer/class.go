@@ -21,8 +21,8 @@ const classLimit = 0x30000
 
 type classTable [classLimit]class
 
-// unicode16 lists the letters and numbers that Unicode 16 has and 15 hadn't. Hugging Face's tokenizers 0.23 knows them (its engine for
-// regular expressions does), Go's package unicode doesn't.
+// unicode16 lists the letters and numbers that Unicode 16 has and 15 hadn't. Hugging Face's tokenizers 0.23 knows them
+// (its engine for regular expressions does), Go's package unicode doesn't.
 var unicode16 = map[class][][2]rune{
 	letter: {
 		{0x1c89, 0x1c8a}, {0xa7cb, 0xa7cd}, {0xa7da, 0xa7dc}, {0x105c0, 0x105f3}, {0x10d4a, 0x10d65}, {0x10d6f, 0x10d85},
@@ -36,8 +36,8 @@ var unicode16 = map[class][][2]rune{
 	},
 }
 
-// classes holds the class of each character below its length, which takes in every character of planes 0 to 2; beyond lie only
-// letters (plane 3), private use and unassigned characters.
+// classes holds the class of each character below its length, which takes in every character of planes 0 to 2; beyond
+// lie only letters (plane 3), private use and unassigned characters.
 var classes = sync.OnceValue(func() *classTable {
 	table := new(classTable)
 	fill := func(r *unicode.RangeTable, c class) {

@@ -8,9 +8,10 @@ import (
 	"io"
 )
 
-// FromJSON makes a tokenizer from Hugging Face's tokenizer.json and tokenizer_config.json (the second may be empty). The first says how
-// text is split, merged and matched; the second names BOS and EOS and whether plain prompts get them. An explicit add_bos_token or
-// add_eos_token overrides the post-processor, as in transformers. Truncation and padding belong to a call and are ignored.
+// FromJSON makes a tokenizer from Hugging Face's tokenizer.json and tokenizer_config.json (the second may be empty).
+// The first says how text is split, merged and matched; the second names BOS and EOS and whether plain prompts get
+// them. An explicit add_bos_token or add_eos_token overrides the post-processor, as in transformers. Truncation and
+// padding belong to a call and are ignored.
 func FromJSON(tokenizerJSON, tokenizerConfigJSON []byte) (*Tokenizer, error) {
 	var f fileJSON
 	if err := strict(tokenizerJSON, &f); err != nil {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// The parts of tokenizer.json. Each type has every field of the parts that are supported, so that a part with another field is
-// refused by name when it is read; a nil part is JSON's null.
+// The parts of tokenizer.json. Each type has every field of the parts that are supported, so that a part with another
+// field is refused by name when it is read; a nil part is JSON's null.
 
 type normalizerJSON struct {
 	Type        string           `json:"type"`
@@ -37,7 +37,8 @@ func (n *normalizerJSON) usesC() (bool, error) {
 	return false, fmt.Errorf("normalizer %q isn't supported; NFC is", n.Type)
 }
 
-// unknownPart looks for a part of an unsupported type in a file that couldn't be read. It says more than the name of a field does.
+// unknownPart looks for a part of an unsupported type in a file that couldn't be read. It says more than the name of a
+// field does.
 func unknownPart(file []byte) error {
 	type part struct {
 		Type          string `json:"type"`

@@ -7,10 +7,10 @@ type symbol struct{ id, prev, next int32 }
 
 // mergeLong merges a word of any length in about linear time.
 //
-// Pairs wait in a queue by rank. An entry whose pair has changed since is recognised by its rank, which belongs to one pair alone. As
-// a rule a merge brings only pairs of higher rank, and each rank's positions can be worked off in one sweep. Where a pair of
-// lower rank appears (Llama 3 has merges of parts that only later merges make), a heap takes over, which gives the order of every
-// single merge.
+// Pairs wait in a queue by rank. An entry whose pair has changed since is recognised by its rank, which belongs to one
+// pair alone. As a rule a merge brings only pairs of higher rank, and each rank's positions can be worked off in one
+// sweep. Where a pair of lower rank appears (Llama 3 has merges of parts that only later merges make), a heap takes
+// over, which gives the order of every single merge.
 func (b *bpe) mergeLong(w *worker, out []int32, word string) []int32 {
 	sym := w.symbols[:0]
 	if cap(sym) < len(word) {
@@ -36,8 +36,8 @@ func (b *bpe) mergeLong(w *worker, out []int32, word string) []int32 {
 	return out
 }
 
-// sweep merges rank by rank. It stops with false at the first pair of lower rank than the one at work, and leaves in w.heap what is
-// still to be done.
+// sweep merges rank by rank. It stops with false at the first pair of lower rank than the one at work, and leaves in
+// w.heap what is still to be done.
 func (b *bpe) sweep(w *worker, sym []symbol) bool {
 	q := &w.queue
 	q.reset()

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// joiner is what x/text/unicode/norm puts into runs of more than 30 combining marks (UAX #15, stream-safe text). Hugging Face
-// doesn't, and it would add a character that nobody wrote.
+// joiner is what x/text/unicode/norm puts into runs of more than 30 combining marks (UAX #15, stream-safe text).
+// Hugging Face doesn't, and it would add a character that nobody wrote.
 const joiner = "\u034f"
 
-// recent lists the combining marks that came after Unicode 9. The normaliser of Hugging Face's tokenizers knows no combining class of theirs
-// and takes them for letters.
+// recent lists the combining marks that came after Unicode 9. The normaliser of Hugging Face's tokenizers knows no
+// combining class of theirs and takes them for letters.
 var recent = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x07fd, 0x07fd, 1}, {0x0898, 0x089f, 1}, {0x08ca, 0x08d3, 1}, {0x09fe, 0x09fe, 1}, {0x0c3c, 0x0c3c, 1}, {0x0d3b, 0x0d3c, 1},
@@ -50,8 +50,8 @@ func toC(s string) string {
 	return compose(s)
 }
 
-// toCSpans is toC for text with ascending spans; it returns where these lie in the result. A character counts as inside a span only if all that
-// it was made from does.
+// toCSpans is toC for text with ascending spans; it returns where these lie in the result. A character counts as inside
+// a span only if all that it was made from does.
 func toCSpans(s string, spans []span) (string, []span) {
 	if norm.NFC.QuickSpanString(s) == len(s) {
 		return s, spans
@@ -86,7 +86,8 @@ func toCSpans(s string, spans []span) (string, []span) {
 	return out.String(), moved
 }
 
-// boundary returns the length of the first stretch of s that normalises independently of the rest; an invalid byte is one.
+// boundary returns the length of the first stretch of s that normalises independently of the rest; an invalid byte is
+// one.
 func boundary(s string) int {
 	r, n := utf8.DecodeRuneInString(s)
 	if r == utf8.RuneError && n == 1 {
@@ -99,7 +100,8 @@ func boundary(s string) int {
 	return n
 }
 
-// compose is form C without a limit on combining marks and as of Unicode 9 (UAX #15: decompose, order by combining class, compose).
+// compose is form C without a limit on combining marks and as of Unicode 9 (UAX #15: decompose, order by combining
+// class, compose).
 func compose(s string) string {
 	var out strings.Builder
 	out.Grow(len(s))

@@ -83,7 +83,8 @@ func compare(t *testing.T, tok *Tokenizer, texts []string, want *oracle) {
 	}
 }
 
-// loaded keeps what has been read: a tokenizer doesn't change, and loading the large ones takes most of the tests' time.
+// loaded keeps what has been read: a tokenizer doesn't change, and loading the large ones takes most of the tests'
+// time.
 var loaded sync.Map
 
 // loadReal reads a real tokenizer from COTENANT_MODEL_DIR.

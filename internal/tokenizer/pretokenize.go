@@ -25,8 +25,8 @@ type preTokenizer struct {
 	addBOS       bool // where a GGUF file doesn't say
 }
 
-// ggufPre lists the values of tokenizer.ggml.pre that are known. "default" and an absent value aren't: what llama.cpp does
-// for them is a guess of its own, which it warns about.
+// ggufPre lists the values of tokenizer.ggml.pre that are known. "default" and an absent value aren't: what llama.cpp
+// does for them is a guess of its own, which it warns about.
 var ggufPre = map[string]preTokenizer{
 	"gpt-2":     {scan: scanGPT2},
 	"smollm":    {scan: scanSmolLM},
@@ -95,8 +95,8 @@ func scanGPT2(s string) int {
 	return whitespace(table, s, false)
 }
 
-// scanSmolLM gives GPT-2's scanner no more than what comes before the next number. That matters to it only for white space:
-// the last space of a run before a number doesn't go with the number.
+// scanSmolLM gives GPT-2's scanner no more than what comes before the next number. That matters to it only for white
+// space: the last space of a run before a number doesn't go with the number.
 func scanSmolLM(s string) int {
 	table := classes()
 	c, n := classAt(table, s, 0)
@@ -113,8 +113,8 @@ func scanSmolLM(s string) int {
 	return scanGPT2(s)
 }
 
-// contraction returns the length of 's, 't, 're, 've, 'm, 'll or 'd at the start of s, 0 if there is none. Without regard to
-// case the long s (U+017F) is an s: Unicode folds it.
+// contraction returns the length of 's, 't, 're, 've, 'm, 'll or 'd at the start of s, 0 if there is none. Without
+// regard to case the long s (U+017F) is an s: Unicode folds it.
 func contraction(s string, fold bool) int {
 	at := func(i int) byte {
 		switch {
@@ -181,8 +181,8 @@ func spaces(table *classTable, s string) int {
 	return i
 }
 
-// whitespace returns the length of `\s*[\r\n]+|\s+(?!\S)|\s+` at the start of s, which is white space; without lines, of the last
-// two. The lookahead leaves the last character of a run to the word that follows.
+// whitespace returns the length of `\s*[\r\n]+|\s+(?!\S)|\s+` at the start of s, which is white space; without lines,
+// of the last two. The lookahead leaves the last character of a run to the word that follows.
 func whitespace(table *classTable, s string, lines bool) int {
 	n := spaces(table, s)
 	if lines {

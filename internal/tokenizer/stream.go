@@ -2,10 +2,11 @@ package tokenizer
 
 import "unicode/utf8"
 
-// Stream turns tokens into text as they come. A character can be spread over several tokens, so the bytes of an incomplete one (at most 3)
-// are held until it is whole. Bytes that can't become a character are replaced by U+FFFD, one for each maximal part of
-// a character (Unicode chapter 3, "U+FFFD Substitution of Maximal Subparts"; what Python and Rust do too): the concatenated text doesn't depend on how the
-// bytes were spread over tokens. A Stream belongs to one goroutine.
+// Stream turns tokens into text as they come. A character can be spread over several tokens, so the bytes of an
+// incomplete one (at most 3) are held until it is whole. Bytes that can't become a character are replaced by U+FFFD,
+// one for each maximal part of a character (Unicode chapter 3, "U+FFFD Substitution of Maximal Subparts"; what Python
+// and Rust do too): the concatenated text doesn't depend on how the bytes were spread over tokens. A Stream belongs to
+// one goroutine.
 type Stream struct {
 	t    *Tokenizer
 	held []byte
@@ -38,7 +39,8 @@ func (t *Tokenizer) ToText(ids []int32) string {
 	return string(text)
 }
 
-// appendText appends b as valid UTF-8. Unless b is final, the bytes of an incomplete last character are returned instead.
+// appendText appends b as valid UTF-8. Unless b is final, the bytes of an incomplete last character are returned
+// instead.
 func appendText(dst, b []byte, final bool) (text, rest []byte) {
 	for len(b) > 0 {
 		r, n := utf8.DecodeRune(b)

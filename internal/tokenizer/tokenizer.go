@@ -1,21 +1,24 @@
 // Package tokenizer turns text into token ids and back: byte-level BPE (the "gpt2" family) with the pre-tokenizers of
-// GPT-2, SmolLM, Qwen2/2.5/3 and Llama 3, read from a Hugging Face tokenizer.json or from the vocabulary in a GGUF file.
+// GPT-2, SmolLM, Qwen2/2.5/3 and Llama 3, read from a Hugging Face tokenizer.json or from the vocabulary in a GGUF
+// file.
 //
-// Its ids equal those of Hugging Face's tokenizers library. A file that asks for anything that this package doesn't do is
-// refused by name, because a nearly right tokenizer degrades a model without a sign.
+// Its ids equal those of Hugging Face's tokenizers library. A file that asks for anything that this package doesn't do
+// is refused by name, because a nearly right tokenizer degrades a model without a sign.
 //
 // # Text that can't become control tokens
 //
-// A control token (<|im_start|>, <|eot_id|>) ends turns and changes roles, so text of a user must never become one. Encode
-// never makes control tokens. EncodeSegments makes them only where every byte of the literal is trusted, and treats
-// all segments as one string otherwise, so trusted and other text next to each other tokenises as if it were one text. Literals of user-defined
-// tokens that aren't control tokens (<think>, <tool_call>) are matched everywhere, as Hugging Face does.
+// A control token (<|im_start|>, <|eot_id|>) ends turns and changes roles, so text of a user must never become one.
+// Encode never makes control tokens. EncodeSegments makes them only where every byte of the literal is trusted, and
+// treats all segments as one string otherwise, so trusted and other text next to each other tokenises as if it were one
+// text. Literals of user-defined tokens that aren't control tokens (<think>, <tool_call>) are matched everywhere, as
+// Hugging Face does.
 //
 // # Bytes
 //
-// Text should be valid UTF-8. Each invalid byte is kept and counts as a symbol. A byte that the vocabulary has no token for is left out, as
-// Hugging Face does when there is no unknown token: SmolLM2 lacks eight bytes that valid text can hold (among them U+0004).
-// Lacks lists them. Decode(Encode(s)) is otherwise s, or its normal form C where the tokenizer normalises.
+// Text should be valid UTF-8. Each invalid byte is kept and counts as a symbol. A byte that the vocabulary has no token
+// for is left out, as Hugging Face does when there is no unknown token: SmolLM2 lacks eight bytes that valid text can
+// hold (among them U+0004). Lacks lists them. Decode(Encode(s)) is otherwise s, or its normal form C where the
+// tokenizer normalises.
 package tokenizer
 
 import (
@@ -52,15 +55,15 @@ func (t *Tokenizer) Encode(text string) []int32 {
 	return t.encode(text, nil)
 }
 
-// EncodeSpecial returns the ids of text in which the literals of control tokens become these tokens. It is for templates
-// and for callers who were told that they may write control tokens.
+// EncodeSpecial returns the ids of text in which the literals of control tokens become these tokens. It is for
+// templates and for callers who were told that they may write control tokens.
 func (t *Tokenizer) EncodeSpecial(text string) []int32 {
 	return t.encode(text, []span{{0, len(text)}})
 }
 
-// EncodeSegments returns the ids of the segments' joined text, in which literals of control tokens become these tokens only
-// where they lie in trusted text (in one trusted segment, or over several that touch). Without such literals in untrusted text the result is
-// EncodeSpecial of the joined text.
+// EncodeSegments returns the ids of the segments' joined text, in which literals of control tokens become these tokens
+// only where they lie in trusted text (in one trusted segment, or over several that touch). Without such literals in
+// untrusted text the result is EncodeSpecial of the joined text.
 func (t *Tokenizer) EncodeSegments(segments []Segment) []int32 {
 	var text strings.Builder
 	n := 0
@@ -84,8 +87,8 @@ func (t *Tokenizer) EncodeSegments(segments []Segment) []int32 {
 	return t.encode(text.String(), trusted)
 }
 
-// encode splits added tokens out, first those that are looked for in the text as it is, then in what lies between those that
-// are looked for in normalised text, and encodes the rest.
+// encode splits added tokens out, first those that are looked for in the text as it is, then in what lies between those
+// that are looked for in normalised text, and encodes the rest.
 func (t *Tokenizer) encode(text string, trusted []span) []int32 {
 	out := make([]int32, 0, len(text)/4+4)
 	w := t.bpe.worker()
@@ -115,8 +118,8 @@ func (t *Tokenizer) encode(text string, trusted []span) []int32 {
 	return out
 }
 
-// TokenBytes returns what a token stands for; nothing for an id outside the vocabulary and for unused tokens. The slice belongs
-// to the tokenizer and must not be changed.
+// TokenBytes returns what a token stands for; nothing for an id outside the vocabulary and for unused tokens. The slice
+// belongs to the tokenizer and must not be changed.
 func (t *Tokenizer) TokenBytes(id int32) []byte {
 	if id < 0 || int(id) >= t.VocabSize() {
 		return nil
@@ -155,8 +158,8 @@ func (t *Tokenizer) TokenID(literal string) (int32, bool) {
 // BOS returns the token that begins a text, -1 where there is none.
 func (t *Tokenizer) BOS() int32 { return t.bos }
 
-// EOS returns the tokens that end an answer, most important first: the declared ones, then every control token that ends a turn or a
-// text by its well-known literal. A model's own configuration may name more.
+// EOS returns the tokens that end an answer, most important first: the declared ones, then every control token that
+// ends a turn or a text by its well-known literal. A model's own configuration may name more.
 func (t *Tokenizer) EOS() []int32 { return slices.Clone(t.eos) }
 
 // AddBOS reports whether the model expects BOS before a plain prompt. A rendered chat template brings its own.

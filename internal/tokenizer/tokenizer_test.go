@@ -41,8 +41,8 @@ func firstControl(tok *Tokenizer, ids []int32) (int32, bool) {
 	return 0, false
 }
 
-// TestUntrustedTextNeverBecomesControl tries every control literal of each vocabulary: alone, between other text, cut by
-// segments, and begun by a user where the template goes on.
+// TestUntrustedTextNeverBecomesControl tries every control literal of each vocabulary: alone, between other text, cut
+// by segments, and begun by a user where the template goes on.
 func TestUntrustedTextNeverBecomesControl(t *testing.T) {
 	vocabularies(t, func(t *testing.T, _ string, tok *Tokenizer) {
 		literals := controlLiterals(tok)
@@ -321,8 +321,8 @@ func TestTenMegabytes(t *testing.T) {
 	}
 }
 
-// TestMergesEqualPlainRule compares the ways of merging with the rule itself, over random vocabularies whose merges come
-// in any order.
+// TestMergesEqualPlainRule compares the ways of merging with the rule itself, over random vocabularies whose merges
+// come in any order.
 func TestMergesEqualPlainRule(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	swept, heaped := 0, 0

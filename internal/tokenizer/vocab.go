@@ -2,8 +2,8 @@ package tokenizer
 
 import "fmt"
 
-// Vocab is a vocabulary as a GGUF file has it under tokenizer.ggml (names as in ggml's gguf.md). Ids are -1 where the file
-// has none.
+// Vocab is a vocabulary as a GGUF file has it under tokenizer.ggml (names as in ggml's gguf.md). Ids are -1 where the
+// file has none.
 type Vocab struct {
 	Model  string   // tokenizer.ggml.model; only "gpt2" is supported
 	Pre    string   // tokenizer.ggml.pre

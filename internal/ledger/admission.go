@@ -5,6 +5,10 @@ import "fmt"
 // DeepRung is the number of contexts from which resource and claim-boundary fields are demanded.
 const DeepRung = 1000
 
+// MaxGapUS is how far two samples may lie apart, for a period in µs. A trace has to show the run at least once a second, with two
+// samples lost; a run that asks for more samples than that isn't the worse for it on a busy machine.
+func MaxGapUS(period int64) int64 { return max(3*period, 3_000_000) }
+
 // admission says whether the run counts at its rung, by what the sums know. Package verify asks each of these again, and
 // more, by its own means.
 func admission(l *Ledger, rows *rowSum, res *resourceSum) Admission {
@@ -21,7 +25,7 @@ func admission(l *Ledger, rows *rowSum, res *resourceSum) Admission {
 		WhyUsage:        c.UsageMissing > 0,
 		WhyWorkers:      l.Workers < 1 || l.Workers >= l.Contexts || rows.workersBad,
 		WhyPeak:         l.Peaks.InFlight < 1 || l.Peaks.InFlight > l.Workers || l.Peaks.InFlightObserved != Some(rows.endedPeak),
-		WhySamples:      m.Count < 2 || !m.Covered || m.MaxGapUS.Or(0) > 3*m.PeriodUS,
+		WhySamples:      m.Count < 2 || !m.Covered || m.MaxGapUS.Or(0) > MaxGapUS(m.PeriodUS),
 		WhyResources:    l.Contexts >= DeepRung && (res.clientGaps > 0 || !res.tried),
 		WhyTokens:       rows.tokensBad,
 		WhySharedBase:   rows.baseDiffers,
@@ -69,7 +73,7 @@ func notExposed(l *Ledger, res *resourceSum) []Statement {
 			add(s.Name, "no metrics were read")
 		case s.NaN > 0:
 			add(s.Name, "every reading of %s was NaN", s.Source)
-		case s.Errors == 0 && s.NotExposed > 0:
+		case s.NotExposed > 0: // by at least one reading that succeeded, and none had it
 			add(s.Name, "the server has no such series")
 		case res.scrapeError != "":
 			add(s.Name, "metrics could not be read: %s", res.scrapeError)

@@ -133,7 +133,7 @@ func nonClaims(l *Ledger) []Statement {
 		add("latency_p95_upper", "%d results are too few for a 99 %% bound of a 95th percentile", l.Times.Latency.N)
 	}
 	if l.Tokens.RowsFewerDeltas > 0 {
-		add("tokens_seen", "in %d results fewer deltas than completion tokens came: the rest is the provider's word", l.Tokens.RowsFewerDeltas)
+		add("tokens_seen", "in %d results fewer deltas than completion tokens came, beyond an end-of-sequence token: the rest is the provider's word", l.Tokens.RowsFewerDeltas)
 	}
 	for _, s := range l.NotExposed {
 		switch s.ID {

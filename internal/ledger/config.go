@@ -50,7 +50,7 @@ type Config struct {
 	MetricsURL   string   `json:"metrics_url"` // empty if none; in clear, as the endpoint
 	ServerPID    Opt      `json:"server_pid"`
 	MaxSpend     Opt      `json:"max_spend_tokens"`
-	ResourceUS   int64    `json:"resource_period_us"` // intended distance of two samples
+	ResourceUS   int64    `json:"resource_period_us"` // intended distance of two samples; the limit is max(3 periods, 3 s)
 	TokenSource  string   `json:"token_source"`       // TokenSourceUsage
 	Definitions  Defs     `json:"definitions"`
 	Client       Build    `json:"client"`
@@ -131,19 +131,19 @@ func Definitions() Defs {
 		FirstContent: "sent to the first event with non-empty content",
 		Latency:      "sent to end, of the attempt that is the result",
 		LastToken:    "sent to the last event that ttft's definition counts",
-		InterToken:   "(last_token - first_token) / (completion_tokens - 1), rounded down, of results with at least two tokens that aren't buffered",
+		InterToken:   "(last_token - first_token) / (text_tokens - 1), rounded down, of results with at least two text tokens that aren't buffered",
 		LatencyFull:  "picked of the first attempt to end of the last: connecting, waiting and retries included",
 		QueueAge:     "queued to picked of the first attempt; in a closed loop every context is queued when its segment starts",
 		SendLag:      "picked to sent of the first attempt: connecting and the client's own delay",
 		Wall:         "sum over segments of the first picked to the last end",
 		Rate:         "count over wall, rounded down to a whole number per 10^6 seconds",
-		Tokens:       "the provider's usage object; null where none came; never the requested number",
+		Tokens:       "the provider's usage object; null where none came; never the requested number. text_tokens: completion_tokens, less one where finish_reason is stop and exactly one delta fewer came, which is the end-of-sequence token",
 		Percentile:   "nearest-rank order statistic: the ceil(p*n)-th smallest of n; no interpolation",
 		Bound:        "one-sided 99 % upper bound of the percentile: the (t+1)-th largest with the largest t for which P(Bin(n,1-p) <= t) <= 1/100; evidence maximum where t is 0, null where there is none",
 		Adjusted:     "the same over all contexts, one that failed counted as plus infinity, shown as null with evidence infinite",
 		InFlight:     "largest number of attempts with sent <= t < end, by sweep over rows; an end comes before a start of the same microsecond",
 		Result:       "outcome ok: HTTP 200, every event parsed, no error object, non-empty text, the end marked by a finish_reason or [DONE]; it is usage-bearing where prompt and completion tokens came too",
-		Buffered:     "completion_tokens > 1 and last_token - first_token < max(1000 us, 1 % of latency)",
+		Buffered:     "text_tokens > 1 and either last_token = first_token (one read brought them all) or last_token - first_token < max(1 % of latency, 50 us * (deltas - 1))",
 		Oracle:       "exact answer of a generated task after the normalisation that loadgen documents; apart from transport",
 		Commitment:   "first 16 bytes of HMAC-SHA-256 under the run's secret over label, 0x00, bytes",
 	}

@@ -101,10 +101,11 @@ type Tokens struct {
 	Deltas          int64 `json:"deltas"`
 	TextBytes       int64 `json:"text_bytes"`
 	RowsEqual       int64 `json:"rows_equal"`        // results with as many deltas as completion tokens
-	RowsFewerDeltas int64 `json:"rows_fewer_deltas"` // several tokens a delta, or tokens without text
+	RowsFewerDeltas int64 `json:"rows_fewer_deltas"` // several tokens a delta, or tokens without text, beyond rows_eos_counted
 	RowsMoreDeltas  int64 `json:"rows_more_deltas"`
-	Wasted          int64 `json:"wasted"` // of attempts that are not results
-	Spent           int64 `json:"spent"`  // prompt + completion over all attempts that exposed usage
+	RowsEOSCounted  int64 `json:"rows_eos_counted"` // results with finish_reason stop and one delta fewer than completion tokens: the end-of-sequence token, which has no text
+	Wasted          int64 `json:"wasted"`           // of attempts that are not results
+	Spent           int64 `json:"spent"`            // prompt + completion over all attempts that exposed usage
 }
 
 // Rates over WallUS, in whole numbers per 10^6 seconds. Null where the wall is 0.
@@ -202,7 +203,7 @@ type Samples struct {
 	Count          int64 `json:"count"`
 	SpanUS         int64 `json:"span_us,signed"` // sum over segments, first to last
 	PeriodUS       int64 `json:"period_us"`
-	MaxGapUS       Opt   `json:"max_gap_us,signed"` // between two samples of one segment
+	MaxGapUS       Opt   `json:"max_gap_us,signed"` // between two samples of one segment; the limit is max(3 periods, 3 s)
 	Covered        bool  `json:"covered"`           // each segment's samples reach from before its first request to after its last end
 	ScrapeErrors   int64 `json:"scrape_errors"`
 	ServerSamples  int64 `json:"server_samples"`

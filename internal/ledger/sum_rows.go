@@ -181,6 +181,8 @@ func (s *rowSum) resultTokens(r *Row) {
 	switch {
 	case r.Deltas == completion:
 		t.RowsEqual++
+	case r.EOSCounted():
+		t.RowsEOSCounted++
 	case r.Deltas < completion:
 		t.RowsFewerDeltas++
 	default:
@@ -189,8 +191,8 @@ func (s *rowSum) resultTokens(r *Row) {
 	if !PlausibleTokens(r, s.cfg.Sampling.MaxTokens) {
 		s.tokensBad = true
 	}
-	if completion > 1 && !r.Buffered && r.FirstTokenUS.OK && r.LastTokenUS.OK {
-		s.interToken.add((r.LastTokenUS.V - r.FirstTokenUS.V) / (completion - 1))
+	if n := r.TextTokens(); n > 1 && !r.Buffered && r.FirstTokenUS.OK && r.LastTokenUS.OK {
+		s.interToken.add((r.LastTokenUS.V - r.FirstTokenUS.V) / (n - 1))
 	}
 }
 

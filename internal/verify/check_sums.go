@@ -49,7 +49,8 @@ func tokenSums(e *evidence) (string, string) {
 	s, c := &e.facts.tokens, &e.computed.Tokens
 	own := mismatch("/tokens/prompt", c.Prompt, s.prompt, "/tokens/completion", c.Completion, s.completion, "/tokens/cached", c.Cached.Or(0), s.cached,
 		"/tokens/deltas", c.Deltas, s.deltas, "/tokens/text_bytes", c.TextBytes, s.text, "/tokens/spent", c.Spent, s.spent,
-		"/tokens/wasted", c.Wasted, s.wasted, "/tokens rows", c.RowsEqual+c.RowsFewerDeltas+c.RowsMoreDeltas, e.computed.Counts.UsageResponses)
+		"/tokens/wasted", c.Wasted, s.wasted, "/tokens rows", c.RowsEqual+c.RowsEOSCounted+c.RowsFewerDeltas+c.RowsMoreDeltas, e.computed.Counts.UsageResponses,
+		"/tokens/rows_eos_counted", c.RowsEOSCounted, s.eos)
 	return cmp.Or(own, difference("/tokens", e.claimed.Tokens, *c)), ""
 }
 
@@ -215,7 +216,7 @@ func samplesCover(e *evidence) (string, string) {
 
 func sampleGaps(e *evidence) (string, string) {
 	for _, s := range inOrder(e.facts.trace) {
-		if g := e.facts.trace[s]; g.maxGap > 3*e.config.ResourceUS {
+		if g := e.facts.trace[s]; g.maxGap > 3*e.config.ResourceUS && g.maxGap > 3_000_000 {
 			return fmt.Sprintf("segment %d: %d us between two samples; the period is %d us", s, g.maxGap, e.config.ResourceUS), ""
 		}
 	}

@@ -91,7 +91,7 @@ type span struct {
 // edge is a start (+1) or an end (-1) of an interval.
 type edge struct{ t, step int64 }
 
-type sums struct{ prompt, completion, cached, deltas, text, spent, wasted int64 }
+type sums struct{ prompt, completion, cached, deltas, text, spent, wasted, eos int64 }
 
 func gather(folder *ledger.Folder) (*facts, error) {
 	cfg := &folder.Config
@@ -275,7 +275,9 @@ func (f *facts) result(r *ledger.Row, c *contextFacts, who string) {
 		if why := tokensFit(r, f.cfg.Sampling.MaxTokens); why != "" {
 			f.badTokens.add("%s: %s", who, why)
 		}
-		if n := r.CompletionTokens.V; n > 1 && !r.Buffered && r.FirstTokenUS.OK && r.LastTokenUS.OK {
+		n := textTokens(r)
+		s.eos += r.CompletionTokens.V - n
+		if n > 1 && !r.Buffered && r.FirstTokenUS.OK && r.LastTokenUS.OK {
 			f.series["inter_token"] = append(f.series["inter_token"], (r.LastTokenUS.V-r.FirstTokenUS.V)/(n-1))
 		}
 	}

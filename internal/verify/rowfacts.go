@@ -101,17 +101,25 @@ func tokensFit(r *ledger.Row, maxTokens int64) string {
 	return ""
 }
 
+// textTokens is ledger's definition written once more: an answer that the model ended may count one token that has no text.
+func textTokens(r *ledger.Row) int64 {
+	n, ok := r.CompletionTokens.Get()
+	switch {
+	case !ok:
+		return r.Deltas
+	case r.FinishReason == "stop" && n-r.Deltas == 1:
+		return n - 1
+	}
+	return n
+}
+
 // buffered is ledger's definition written once more.
 func buffered(r *ledger.Row) bool {
-	tokens, ok := r.CompletionTokens.Get()
-	if !ok {
-		tokens = r.Deltas
-	}
-	if tokens < 2 || !r.SentUS.OK || !r.FirstTokenUS.OK || !r.LastTokenUS.OK {
+	if textTokens(r) < 2 || !r.SentUS.OK || !r.FirstTokenUS.OK || !r.LastTokenUS.OK {
 		return false
 	}
 	spread, latency := r.LastTokenUS.V-r.FirstTokenUS.V, r.EndUS-r.SentUS.V
-	return spread < 1000 || spread < latency/100
+	return spread == 0 || spread < latency/100 || spread < 50*(r.Deltas-1)
 }
 
 // secrets lists what must not stand in clear anywhere but in config.json.

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"cotenant/internal/ledger"
@@ -63,6 +64,32 @@ func TestGood(t *testing.T) {
 		}
 		if r.ExitCode() != 0 || len(r.Establishes) == 0 || len(r.DoesNot) == 0 {
 			t.Errorf("%d contexts: exit code %d, %d claims, %d non-claims", contexts, r.ExitCode(), len(r.Establishes), len(r.DoesNot))
+		}
+	}
+}
+
+// TestGapsOfAShortPeriod: a run that asks for 20 samples a second may miss some, as long as it is seen at all.
+func TestGapsOfAShortPeriod(t *testing.T) {
+	for _, c := range []struct {
+		without int // samples, a second apart
+		want    string
+	}{{1, ""}, {3, "R-RES-02"}} {
+		r := good(t, 100)
+		r.cfg.ResourceUS = 50_000
+		r.events[0].ConfigSHA256 = ""
+		r.resources = append(r.resources[:5:5], r.resources[5+c.without:]...)
+		dir := t.TempDir()
+		r.write(t, dir, nil)
+		report, err := Dir(dir, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var failed []string
+		for _, f := range report.Failed() {
+			failed = append(failed, f.Rule)
+		}
+		if strings.Join(failed, " ") != c.want {
+			t.Errorf("%d samples less: %v", c.without, failed)
 		}
 	}
 }

@@ -16,7 +16,7 @@ var levels = map[string]int{
 	"backend": 1, "ledger": 1, "scheduler": 1, "server": 1, "weights/weightstest": 1,
 	"cuda/query": 1, "mps/query": 1, "nvml": 1,
 	"backend/cpu": 2, "soak": 2, "verify": 2, "gputest": 2,
-	"model":  3,
+	"model": 3, "inspect": 3,
 	"engine": 4,
 }
 
@@ -32,6 +32,9 @@ var unreachable = []struct{ from, to, why string }{
 	{"inspect", "partition", "inspect changes nothing"},
 	{"inspect", "kernels", "inspect changes nothing"},
 	{"inspect", "probe", "inspect changes nothing"},
+	{"inspect", "interference", "inspect changes nothing"},
+	{"inspect", "container", "inspect starts no container"},
+	{"inspect", "engine", "inspect changes nothing"},
 }
 
 type pkg struct {

@@ -12,9 +12,16 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"cotenant/internal/bounded"
+	"cotenant/internal/inspect"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	// In a child process of inspect this runs one driver library's query and exits.
+	bounded.ServeChild(inspect.Tasks())
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
 
 // run is the program, apart from the process that it runs in.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -89,7 +96,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError(c, err) })
-	for _, c := range []*cobra.Command{newDemo(), newServe(), newSoak(), newVerify(), newCommands(root), newMan(root)} {
+	for _, c := range []*cobra.Command{newDemo(), newInspect(), newServe(), newSoak(), newVerify(), newCommands(root), newMan(root)} {
 		root.AddCommand(c)
 	}
 	root.InitDefaultHelpCmd()

@@ -13,10 +13,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"cotenant/internal/bounded"
+	"cotenant/internal/inspect"
 	"cotenant/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
+	bounded.ServeChild(inspect.Tasks())
 	testscript.Main(m, map[string]func(){"cotenant": main})
 }
 

@@ -99,7 +99,7 @@ func (r *runner) prefill(n int) error {
 		if done+rows == n {
 			b.Outputs = []int32{int32(rows - 1)}
 		}
-		if err := r.m.Forward(r.kv, b, r.logits); err != nil {
+		if err := r.m.Forward(r.kv, b, r.logits[:len(b.Outputs)*r.m.Config().VocabSize]); err != nil {
 			return err
 		}
 		done += rows
@@ -115,7 +115,7 @@ func (r *runner) decode(n int) error {
 			b.Outputs = append(b.Outputs, int32(s))
 			r.add(b, s, past, 1)
 		}
-		if err := r.m.Forward(r.kv, b, r.logits); err != nil {
+		if err := r.m.Forward(r.kv, b, r.logits[:len(b.Outputs)*r.m.Config().VocabSize]); err != nil {
 			return err
 		}
 	}

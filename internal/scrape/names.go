@@ -18,6 +18,7 @@ type rule struct {
 	fold   fold    //
 	scale  float64 // from the family's unit to the canonical one; 0 means 1
 	times  string  // a gauge of the same model_name that each sample is multiplied with
+	plus   string  // a family that is added; the rule needs both
 }
 
 const (
@@ -74,17 +75,21 @@ var table = []series{
 	{"device_memory_bytes", []rule{{family: "cotenant_device_memory_bytes"}}},
 	{"prefix_query_tokens_total", []rule{
 		{family: "cotenant_prefix_cache_query_tokens_total"},
+		{family: "llamacpp:prompt_tokens_total", plus: "llamacpp:prompt_tokens_cached_total"},
 		{family: "vllm:prefix_cache_queries_total"},
 		{family: "vllm:gpu_prefix_cache_queries_total"},
 	}},
 	{"prefix_hit_tokens_total", []rule{
 		{family: "cotenant_prefix_cache_hit_tokens_total"},
+		{family: "llamacpp:prompt_tokens_cached_total"},
 		{family: "vllm:prefix_cache_hits_total"},
 		{family: "vllm:gpu_prefix_cache_hits_total"},
 	}},
 	{"prompt_tokens_total", []rule{
 		{family: "cotenant_prompt_tokens_total"},
 		{family: "vllm:prompt_tokens_total"},
+		// The first counts only what was computed; older versions don't expose the second.
+		{family: "llamacpp:prompt_tokens_total", plus: "llamacpp:prompt_tokens_cached_total"},
 		{family: "llamacpp:prompt_tokens_total"},
 	}},
 	{"completion_tokens_total", []rule{

@@ -98,6 +98,13 @@ func (r rule) read(families map[string]*dto.MetricFamily) (Reading, bool) {
 	if !found {
 		return Reading{}, false
 	}
+	if r.plus != "" {
+		more, ok := rule{family: r.plus}.read(families)
+		if !ok || !more.Value.OK {
+			return Reading{}, false
+		}
+		total += float64(more.Value.V)
+	}
 	scale := r.scale
 	if scale == 0 {
 		scale = 1
@@ -116,6 +123,9 @@ func (r rule) source(family string) string {
 	}
 	if r.times != "" {
 		return family + "*" + r.times
+	}
+	if r.plus != "" {
+		return family + "+" + r.plus
 	}
 	if name, value, ok := strings.Cut(r.label, "="); ok {
 		return fmt.Sprintf("%s{%s=%q}", family, name, value)

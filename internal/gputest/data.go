@@ -149,6 +149,9 @@ func (h Host) cudaData(c CUDA) *data {
 			}
 		}
 		d.codes("cuda", n, g.Codes, "cu")
+		if g.KeepsMemory {
+			d.set(1, "usage.sticky")
+		}
 		n++
 	}
 	d.set(n, "cuda.count")
@@ -170,6 +173,9 @@ func (h Host) nvmlData(lib NVML) *data {
 			continue
 		}
 		h.nvmlGPU(d, n, g)
+		if g.KeepsMemory {
+			d.set(1, "usage.sticky")
+		}
 		n++
 	}
 	d.set(n, "nvml.count")

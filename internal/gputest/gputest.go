@@ -158,6 +158,8 @@ type GPU struct {
 	// NoCUDA: libcuda doesn't list it. NoNVML: neither NVML nor nvidia-smi list it. Lost: NVML's code for its handle.
 	NoCUDA, NoNVML bool
 	Lost           int
+	// KeepsMemory: device memory of a process stays taken after its end.
+	KeepsMemory bool
 }
 
 // Process holds a context on a GPU.

@@ -33,6 +33,7 @@ func Start(t testing.TB, h Host) *Machine {
 	t.Cleanup(func() { os.RemoveAll(root) })
 	m := &Machine{Host: h, Root: root, log: filepath.Join(root, ".fake", "log")}
 	m.write(t, "/.fake/alive", "", 0o644)
+	m.mkdir(t, "/.fake/usage")
 	for _, dir := range append([]string{"/tmp", "/dev", "/proc", "/sys", "/usr/bin"}, h.Folders...) {
 		m.mkdir(t, dir)
 	}
@@ -118,6 +119,7 @@ func (m *Machine) libraries(t testing.TB) []string {
 		m.write(t, file, string(b), 0o755)
 		d.set(m.log, "log")
 		d.set(m.Path("/.fake/alive"), "alive")
+		d.set(m.Path("/.fake/usage"), "usage")
 		d.set(m.Path("/tmp/nvidia-mps"), "mps.default")
 		m.write(t, file+".data", d.text(), 0o644)
 		dir := m.Path(folder)

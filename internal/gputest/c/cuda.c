@@ -21,6 +21,9 @@ struct resource {
     void *next;
 };
 
+#define READY() if (!initialised) return NOT_INITIALIZED
+#include "create.h"
+
 // An MPS control daemon that answers starts a server for a process that initialises CUDA.
 static void meet_mps(void) {
     const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
@@ -37,6 +40,8 @@ EXPORT CUresult cuInit(unsigned flags) {
     meet_mps();
     int code = (int)NUMBER(0, "init");
     if (!code) initialised = 1;
+    read_visible();
+    if (!code && visible == -2) return 100;
     return code;
 }
 
@@ -46,7 +51,6 @@ EXPORT CUresult cuDriverGetVersion(int *version) {
     return 0;
 }
 
-#define READY() if (!initialised) return NOT_INITIALIZED
 #define DEVICE(d) \
     ENTER_AT("cuda", d); \
     READY(); \
@@ -55,13 +59,14 @@ EXPORT CUresult cuDriverGetVersion(int *version) {
 EXPORT CUresult cuDeviceGetCount(int *count) {
     ENTER();
     READY();
-    *count = (int)NUMBER(0, "cuda.count");
+    *count = visible >= 0 ? 1 : (int)NUMBER(0, "cuda.count");
     return 0;
 }
 
 EXPORT CUresult cuDeviceGet(CUdevice *device, int d) {
     DEVICE(d);
-    *device = d;
+    if (visible >= 0 && d) return INVALID_DEVICE;
+    *device = visible >= 0 ? visible : d;
     return 0;
 }
 
@@ -128,15 +133,11 @@ EXPORT CUresult cuDeviceGetDevResource(CUdevice d, struct resource *r, int type)
     memset(r, 0xa5, 144); // what a version doesn't fill must not be read
     r->type = type;
     switch (type) {
-    case 1:
-        r->u.sm.count = (unsigned)NUMBER(0, "cuda.%d.sm", d);
-        if (version >= 13000) {
-            r->u.sm.min = (unsigned)NUMBER(0, "cuda.%d.min", d);
-            r->u.sm.alignment = (unsigned)NUMBER(0, "cuda.%d.alignment", d);
-        }
-        if (version >= 13010) { r->u.sm.flags = 0; r->next = NULL; }
-        if (version >= 13040) r->u.sm.domain = 0;
+    case 1: {
+        mask m = all_sms(d);
+        make_sm(r, d, &m, 0);
         return 0;
+    }
     case 1000:
         if (version < 13010) return INVALID_RESOURCE_TYPE;
         r->u.wq.device = d;
@@ -151,46 +152,16 @@ EXPORT CUresult cuDeviceGetDevResource(CUdevice d, struct resource *r, int type)
     return INVALID_RESOURCE_TYPE;
 }
 
-MUTATING(cuGreenCtxCreate)
-MUTATING(cuGreenCtxDestroy)
-MUTATING(cuGreenCtxGetDevResource)
-MUTATING(cuGreenCtxRecordEvent)
-MUTATING(cuGreenCtxWaitEvent)
-MUTATING(cuCtxFromGreenCtx)
-MUTATING(cuCtxGetDevResource)
-MUTATING(cuStreamGetGreenCtx)
-MUTATING(cuDevResourceGenerateDesc)
-MUTATING(cuDevSmResourceSplitByCount)
-#endif
-#if FAKE_CUDA >= 12050
-MUTATING(cuGreenCtxStreamCreate)
-MUTATING(cuStreamGetCtx_v2)
 #endif
 #if FAKE_CUDA >= 13000
-MUTATING(cuGreenCtxGetId)
 MUTATING(cuCtxCreate_v4)
-#endif
-#if FAKE_CUDA >= 13010
-MUTATING(cuDevSmResourceSplit)
-MUTATING(cuStreamGetDevResource)
 #endif
 
 MUTATING(cuCtxCreate_v2)
 MUTATING(cuCtxDestroy_v2)
-MUTATING(cuCtxSetCurrent)
 MUTATING(cuCtxSetLimit)
-MUTATING(cuCtxSynchronize)
-MUTATING(cuDevicePrimaryCtxRetain)
-MUTATING(cuDevicePrimaryCtxRelease_v2)
 MUTATING(cuDevicePrimaryCtxReset_v2)
 MUTATING(cuDevicePrimaryCtxSetFlags_v2)
-MUTATING(cuLaunchKernel)
 MUTATING(cuLibraryLoadData)
-MUTATING(cuMemAlloc_v2)
-MUTATING(cuMemFree_v2)
-MUTATING(cuMemcpyDtoH_v2)
-MUTATING(cuMemcpyHtoD_v2)
 MUTATING(cuModuleLoadData)
 MUTATING(cuStreamCreate)
-MUTATING(cuStreamCreateWithPriority)
-MUTATING(cuStreamDestroy_v2)

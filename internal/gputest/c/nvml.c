@@ -1,6 +1,7 @@
 // A libnvidia-ml.so.1 that answers from data. FAKE_NVML is the CUDA version of the driver that it plays.
 #include "fake.h"
 #include "nvml.h"
+#include "usage.h"
 
 enum {
     UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
@@ -178,7 +179,7 @@ EXPORT int nvmlDeviceGetMemoryInfo(device d, memory *out) {
         out->used = 0;
     } else {
         out->total = (unsigned long long)NUMBER(0, "nvml.%d.memory", d->gpu);
-        out->used = (unsigned long long)(NUMBER(0, "nvml.%d.used", d->gpu) + NUMBER(0, "nvml.%d.reserved", d->gpu));
+        out->used = (unsigned long long)(NUMBER(0, "nvml.%d.used", d->gpu) + NUMBER(0, "nvml.%d.reserved", d->gpu)) + held_bytes(d->gpu);
     }
     out->free = out->total - out->used;
     return 0;
@@ -186,13 +187,16 @@ EXPORT int nvmlDeviceGetMemoryInfo(device d, memory *out) {
 
 // List calls: *count is the room, then the length; too little room is an error that tells the length.
 static int list_processes(device d, const char *kind, unsigned *count, void *out, int v1) {
-    unsigned n = (unsigned)NUMBER(0, "nvml.%d.%s.count", d->gpu, kind), room = *count;
+    struct holder held[64];
+    unsigned listed = (unsigned)NUMBER(0, "nvml.%d.%s.count", d->gpu, kind), room = *count;
+    unsigned n = listed + (strcmp(kind, "compute") ? 0 : live_holders(d->gpu, held, 64));
     *count = n;
     if (!n) return 0;
     if (room < n || !out) return INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < n; i++) {
         unsigned pid = (unsigned)NUMBER(0, "nvml.%d.%s.%u.pid", d->gpu, kind, i);
         unsigned long long used = (unsigned long long)NUMBER(-1, "nvml.%d.%s.%u.used", d->gpu, kind, i);
+        if (i >= listed) { pid = held[i - listed].pid; used = held[i - listed].bytes; }
         if (v1) ((processInfoV1 *)out)[i] = (processInfoV1){pid, used};
         else ((processInfo *)out)[i] = (processInfo){pid, used, 0xffffffff, 0xffffffff};
     }

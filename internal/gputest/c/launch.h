@@ -1,0 +1,65 @@
+// Launches: scalar C for the kernels that are known by name. Any other kernel fills the allocations that it was given with ones,
+// which as floating point is NaN. Included by create.h.
+
+#define FAST __attribute__((optimize("O2")))
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+FAST static uint32_t witness_value(uint32_t seed, uint32_t rounds, uint32_t block, uint32_t threads) {
+    uint32_t sum = 0;
+    for (uint32_t t = 0; t < threads; t++) {
+        uint32_t x = seed ^ ((block * threads + t) * 2654435761u);
+        for (uint32_t i = 0; i < rounds; i++) { x ^= x << 13; x ^= x >> 17; x ^= x << 5; x += 0x9e3779b9u; }
+        sum += x;
+    }
+    return sum;
+}
+
+static CUresult run_witness(const mask *sms, uint32_t blocks, uint32_t threads, void **p) {
+    int id[MAX_SMS], n = 0;
+    for (int i = 0; i < MAX_SMS; i++) if (has(sms, i)) id[n++] = i;
+    uint32_t *smid = (uint32_t *)within(*(uint64_t *)p[0], 4ull * blocks);
+    uint32_t *value = (uint32_t *)within(*(uint64_t *)p[1], 4ull * blocks);
+    uint64_t *times = (uint64_t *)within(*(uint64_t *)p[2], 16ull * blocks);
+    uint32_t seed = *(uint32_t *)p[3], rounds = *(uint32_t *)p[4];
+    uint64_t spin = *(uint64_t *)p[5], begin = now_ns();
+    if (!smid || !value || !times || !n) return ILLEGAL_ADDRESS;
+    // Two blocks of 1,024 threads are resident on an SM at a time.
+    for (uint32_t b = 0; b < blocks; b++) {
+        smid[b] = (uint32_t)id[(b / (text("witness.same") ? blocks : 1)) % n];
+        value[b] = witness_value(seed, rounds, b, threads);
+        times[2 * b] = begin + b / (2 * n) * spin;
+        times[2 * b + 1] = times[2 * b] + spin;
+    }
+    return 0;
+}
+
+static CUresult run_fill(void **p) {
+    uint64_t n = *(uint64_t *)p[1];
+    uint32_t *out = (uint32_t *)within(*(uint64_t *)p[0], n > 16 * MIB ? 4 : 4 * n);
+    if (!out) return ILLEGAL_ADDRESS;
+    for (uint64_t i = 0; i < n && n <= 16 * MIB; i++) out[i] = *(uint32_t *)p[2];
+    return 0;
+}
+
+EXPORT CUresult cuLaunchKernel(struct function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                               unsigned shared, struct stream *s, void **p, void **extra) {
+    CHANGE(); IN_CONTEXT(); USABLE(s);
+    (void)extra; (void)shared;
+    if (!FIND(functions, f) || !f->module->alive) return INVALID_HANDLE;
+    unsigned long long blocks = (unsigned long long)gx * gy * gz, threads = (unsigned long long)bx * by * bz;
+    if (!blocks || !threads || threads > 1024) return INVALID_VALUE;
+    mask sms = all_sms(context_device);
+    CUgreen g = s ? s->green : current->green;
+    if (g) sms = g->sms;
+    if (!strcmp(f->name, "witness") && f->parameters == 6) return run_witness(&sms, (uint32_t)blocks, (uint32_t)threads, p);
+    if (!strcmp(f->name, "fill") && f->parameters == 3) return run_fill(p);
+    for (int i = 0; i < f->parameters; i++)
+        for (struct allocation *a = allocations; a && f->wide[i]; a = a->next)
+            if ((uint64_t)(uintptr_t)a->p == *(uint64_t *)p[i]) memset(a->p, 0xff, a->n > 64 * MIB ? 64 * MIB : a->n);
+    return 0;
+}

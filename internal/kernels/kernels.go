@@ -1,0 +1,65 @@
+// Package kernels carries the program's GPU code: CUDA C in this folder, compiled ahead of time to PTX, which the driver
+// compiles for the GPU that it meets. tools/ptx makes the PTX and the manifest; the CUDA toolkit is needed by nobody.
+package kernels
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+)
+
+// Manifest says what the PTX files were made from and their hashes.
+type Manifest struct {
+	SchemaVersion int    `json:"schema_version"`
+	Operation     string `json:"operation"` // "kernels"
+	// Compiler is the first line of its --version.
+	Compiler string       `json:"compiler"`
+	Modules  []ModuleInfo `json:"modules"`
+}
+
+// ModuleInfo is one PTX file.
+type ModuleInfo struct {
+	Name   string `json:"name"`
+	Source string `json:"source"`
+	// SourceSHA256 is of the source followed by nv.cuh.
+	SourceSHA256 string   `json:"source_sha256"`
+	Flags        []string `json:"flags"`
+	Arch         string   `json:"arch"`
+	SHA256       string   `json:"sha256"`
+	Kernels      []string `json:"kernels"`
+}
+
+//go:embed *.ptx *.cu *.cuh manifest.json
+var files embed.FS
+
+// ReadManifest returns the embedded manifest.
+func ReadManifest() (Manifest, error) {
+	var m Manifest
+	text, err := files.ReadFile("manifest.json")
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err != nil {
+		return m, fmt.Errorf("reading the manifest of kernels: %w", err)
+	}
+	return m, nil
+}
+
+// Module returns the PTX of a module, such as "probe_sm70", and what the manifest says of it. The text has no NUL at its end.
+func Module(name string) ([]byte, ModuleInfo, error) {
+	m, err := ReadManifest()
+	if err != nil {
+		return nil, ModuleInfo{}, err
+	}
+	for _, info := range m.Modules {
+		if info.Name != name {
+			continue
+		}
+		ptx, err := files.ReadFile(name + ".ptx")
+		if err != nil {
+			return nil, info, fmt.Errorf("reading kernels %s: %w", name, err)
+		}
+		return ptx, info, nil
+	}
+	return nil, ModuleInfo{}, fmt.Errorf("no kernels %q in this program", name)
+}

@@ -15,6 +15,7 @@ var levels = map[string]int{
 	"testenv": 0, "bounded": 0, "dl": 0, "observe": 0, "topology": 0,
 	"backend": 1, "ledger": 1, "scheduler": 1, "server": 1, "weights/weightstest": 1,
 	"cuda/query": 1, "mps/query": 1, "nvml": 1,
+	"cuda": 2, "kernels": 2, "mps": 2,
 	"backend/cpu": 2, "soak": 2, "verify": 2, "gputest": 2,
 	"model": 3, "inspect": 3,
 	"engine": 4,

@@ -17,7 +17,7 @@ var levels = map[string]int{
 	"cuda/query": 1, "mps/query": 1, "nvml": 1,
 	"cuda": 2, "kernels": 2, "mps": 2,
 	"backend/cpu": 2, "soak": 2, "verify": 2, "gputest": 2,
-	"model": 3, "inspect": 3,
+	"model": 3, "inspect": 3, "partition": 3,
 	"engine": 4,
 }
 

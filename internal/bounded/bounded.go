@@ -263,11 +263,13 @@ func (p *pipes) follow(ctx context.Context, cmd *exec.Cmd, kill func(*os.Process
 		}
 	}
 	if gone {
-		drained := time.After(drainGrace)
+		// Both streams share one deadline, so it must be one that can be seen twice.
+		drained, stop := context.WithTimeout(context.Background(), drainGrace)
+		defer stop()
 		for _, s := range []*stream{p.out, p.err} {
 			select {
 			case <-s.done:
-			case <-drained:
+			case <-drained.Done():
 				r.PipesHeld = true
 			}
 		}

@@ -75,6 +75,7 @@ func native(name, note string, r release, gpus ...GPU) Host {
 	for i, g := range gpus {
 		h.Files[fmt.Sprintf("/dev/nvidia%d", i)] = ""
 		h.pci(g)
+		h.Links[pciFolder(g)+"/driver"] = "../../../../bus/pci/drivers/nvidia"
 		h.Files["/proc/driver/nvidia/gpus/"+strings.ToLower(strings.TrimPrefix(g.Bus, "0000"))+"/information"] = fmt.Sprintf(
 			"Model: \t\t %s\nIRQ:   \t\t 117\nGPU UUID: \t %s\nVideo BIOS: \t 96.00.00.00.01\nBus Type: \t PCIe\nBus Location: \t %s\nDevice Minor: \t %d\n",
 			g.Name, g.UUID, strings.ToLower(strings.TrimPrefix(g.Bus, "0000")), i)
@@ -104,9 +105,13 @@ func (h *Host) base(kernel, id, version string, memoryKB int) {
 	h.Links["/proc/self/ns/pid"] = "pid:[4026531836]" // the first namespace's
 }
 
+func pciFolder(g GPU) string {
+	return "/sys/bus/pci/devices/" + strings.ToLower(strings.TrimPrefix(g.Bus, "0000"))
+}
+
 // pci writes a GPU's place in /sys, where the domain has four digits.
 func (h *Host) pci(g GPU) {
-	dir := "/sys/bus/pci/devices/" + strings.ToLower(strings.TrimPrefix(g.Bus, "0000"))
+	dir := pciFolder(g)
 	h.Files[dir+"/vendor"] = "0x10de\n"
 	h.Files[dir+"/class"] = "0x030200\n"
 	h.Files[dir+"/device"] = "0x2335\n"

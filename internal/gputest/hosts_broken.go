@@ -34,6 +34,7 @@ func broken() []Host {
 			for _, f := range []string{"/proc/driver/nvidia/version", "/sys/module/nvidia/version", "/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"} {
 				delete(h.Files, f)
 			}
+			delete(h.Links, pciFolder(h.GPUs[0])+"/driver")
 		}),
 		native("stub-libcuda", "the toolkit's stub comes first on the loader's path", r580, h100(83)).with(func(h *Host) {
 			h.CUDA = []CUDA{{Folder: "/usr/local/cuda/lib64/stubs", Version: 13000, Init: 34}, {Version: 13000, Hidden: true}}

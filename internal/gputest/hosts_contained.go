@@ -97,6 +97,7 @@ func contained() []Host {
 				h.Files["/proc/self/uid_map"] = "         0       1000          1\n         1     100000      65536\n"
 				h.MPS = nil
 				h.pci(gpu(73))
+				h.Links[pciFolder(gpu(73))+"/driver"] = "../../../../bus/pci/drivers/nvidia"
 			}),
 		native("k8s-mps-pipe", "a pod of the device plugin with MPS: the pipe folder is mounted, the daemon runs in another namespace", r550, gpu(74)).with(
 			env("CUDA_MPS_PIPE_DIRECTORY", "/mps/nvidia.com/gpu/pipe", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=40780M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50"),

@@ -2,6 +2,7 @@ package gputest
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -142,6 +143,11 @@ func (m *Machine) process(t testing.TB, pid, ppid, uid int, line, env []string, 
 	}
 	if zombie {
 		line, env, state = nil, nil, "Z"
+	} else {
+		m.mkdir(t, dir)
+		if err := os.Symlink("/usr/bin/"+line[0], m.Path(dir+"exe")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	zero := func(parts []string) string {
 		if len(parts) == 0 {

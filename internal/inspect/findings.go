@@ -159,7 +159,9 @@ func (f *Facts) memoryFinding(add adder, u *unit, g *GPU) {
 
 func (f *Facts) mpsFindings(add adder) {
 	for _, d := range f.MPS.Folders {
-		if strings.HasPrefix(string(d.PIDState), "stale_") || d.PIDState == mps.PIDMalformed {
+		// In a pid namespace of its own, a container doesn't see the host's daemon.
+		foreign := f.Kernel.PIDNamespace == "own" && d.PIDState == mps.PIDDead
+		if (strings.HasPrefix(string(d.PIDState), "stale_") || d.PIDState == mps.PIDMalformed) && !foreign {
 			why := strings.ReplaceAll(strings.TrimPrefix(string(d.PIDState), "stale_"), "_", " ")
 			add("stale_pid_file", "", "the pid file in "+d.Path+" is not a running daemon's: "+why, "if no daemon runs in another pid namespace, remove the folder before starting one", said(d.Path, string(d.PIDState)))
 		}

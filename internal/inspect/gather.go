@@ -31,9 +31,8 @@ func Gather(ctx context.Context, o Options) *Facts {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	// A child that is given up needs bounded.Overrun to be reported.
-	child := o.Timeout - bounded.Overrun - 100*time.Millisecond
-	child = max(child, o.Timeout/2)
+	// A child that is given up needs bounded.Overrun to be reported, and a busy machine some time more.
+	child := max(o.Timeout-bounded.Overrun-500*time.Millisecond, o.Timeout/2)
 
 	f := &Facts{Root: o.Root, OS: o.OS, UserID: userID(), Volatile: o.Volatile, WallUS: make(map[string]int64),
 		Program:     Program{Version: o.Version, OS: runtime.GOOS, Arch: runtime.GOARCH},
@@ -45,11 +44,6 @@ func Gather(ctx context.Context, o Options) *Facts {
 	// These are files of /proc and /sys, and others need them: which libraries there are and whose pids NVML reports.
 	f.collect(ctx, start, []job{kernelJob(t, o)}, child)
 	f.collect(ctx, start, jobs(t, o, f.Kernel), child)
-	if o.OS == "linux" {
-		f.collect(ctx, start, []job{processJob(t, o, f)}, child)
-	} else {
-		notLinux(&f.Processes.Source, o.OS)
-	}
 	return f
 }
 
@@ -114,16 +108,10 @@ func kernelJob(t tree, o Options) job {
 		func(context.Context, time.Duration) Kernel { return kernel(t, o.OS) })
 }
 
-func processJob(t tree, o Options, f *Facts) job {
-	pids, ns := f.pids(), f.Kernel.PIDNamespace
-	return source("processes", func(f *Facts) *Processes { return &f.Processes }, func(p *Processes) *Source { return &p.Source },
-		func(context.Context, time.Duration) Processes { return processes(t, o.OS, ns, pids) })
-}
-
 // pids are those that NVML reports, sorted.
-func (f *Facts) pids() []uint32 {
+func pids(devices []nvml.Device) []uint32 {
 	var pids []uint32
-	for _, d := range f.NVML.Devices {
+	for _, d := range devices {
 		for _, list := range []observe.Value[[]nvml.Process]{d.Processes.Compute, d.Processes.Graphics, d.Processes.MPS} {
 			for _, p := range list.Or(nil) {
 				pids = append(pids, p.PID)
@@ -134,6 +122,7 @@ func (f *Facts) pids() []uint32 {
 	return slices.Compact(pids)
 }
 
+// jobs are all sources but the kernel, which some of them need.
 func jobs(t tree, o Options, k Kernel) []job {
 	env := o.Env
 	inContainer := func() bool { return container(t, o.OS, env).Kind != "none" }
@@ -163,11 +152,11 @@ func jobs(t tree, o Options, k Kernel) []job {
 		source("frameworks", func(f *Facts) *Frameworks { return &f.Frameworks }, func(s *Frameworks) *Source { return &s.Source },
 			func(context.Context, time.Duration) Frameworks { return frameworks(t, env) }),
 	}
-	return append(list, driverJobs(o)...)
+	return append(list, driverJobs(t, o, k)...)
 }
 
 // driverJobs are the sources that run the driver's libraries and programs.
-func driverJobs(o Options) []job {
+func driverJobs(t tree, o Options, k Kernel) []job {
 	if o.OS != "linux" {
 		return []job{{"driver", func(context.Context, time.Duration) answer {
 			return func(f *Facts) { f.blockDriver("the driver's libraries are opened on Linux only, this is " + o.OS) }
@@ -177,8 +166,12 @@ func driverJobs(o Options) []job {
 	return []job{
 		{"nvml", func(ctx context.Context, d time.Duration) answer {
 			r := nvml.Inspect(ctx, nvml.Options{Root: o.Root, Env: o.Env, Timeout: d})
-			return func(f *Facts) { f.NVML = r }
-		}, func(f *Facts) { f.NVML.Status, f.NVML.Reason = observe.Hung, late }},
+			p := processes(t, o.OS, k.PIDNamespace, pids(r.Devices))
+			return func(f *Facts) { f.NVML, f.Processes = r, p }
+		}, func(f *Facts) {
+			f.NVML.Status, f.NVML.Reason = observe.Hung, late
+			f.Processes.end(observe.Unknown, "NVML, which names them, did not answer")
+		}},
 		{"libcuda", func(ctx context.Context, d time.Duration) answer {
 			r := query.Driver(ctx, query.Options{Root: o.Root, Env: o.Env, Timeout: d})
 			return func(f *Facts) { f.CUDA = r }
@@ -199,5 +192,6 @@ func (f *Facts) blockDriver(why string) {
 	f.NVML.Status, f.NVML.Reason = blocked, why
 	f.CUDA.Status, f.CUDA.Reason = blocked, why
 	f.Runtime.Status, f.Runtime.Reason = blocked, why
+	notLinux(&f.Processes.Source, f.OS)
 	f.MPS.Status, f.MPS.Reason = blocked, "MPS exists on Linux and QNX, this is "+f.OS
 }

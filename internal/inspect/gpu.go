@@ -20,6 +20,7 @@ const (
 	stateResetRequired = "reset_required" // needs a reset
 	stateUnreachable   = "unreachable"    // NVML has no handle for it
 	stateUndriven      = "not_driven"     // another kernel driver, or none, has it
+	stateNotGiven      = "not_given"      // the host's, and not this container's
 	stateExcluded      = "excluded"       // the kernel module was told to leave it alone
 )
 
@@ -169,6 +170,8 @@ func (u *unit) state(f *Facts) string {
 		return stateExcluded
 	case u.bus != nil && u.bus.Driver != "nvidia":
 		return stateUndriven
+	case f.inContainer() && f.NVML.Status == observe.SupportedProven:
+		return stateNotGiven
 	case f.NVML.Status == observe.SupportedProven:
 		// The kernel module, or the bus, has a GPU that NVML no longer lists.
 		return stateLost
@@ -299,18 +302,29 @@ func (f *Facts) power(p nvml.Power) map[string]any {
 	return kept
 }
 
+// kindServer is the kind of an MPS server, whatever NVML calls it.
+const kindServer = "mps_server"
+
 // heldBy groups processes by executable.
 func (f *Facts) heldBy(p nvml.Processes) observe.Value[[]HeldBy] {
 	kinds := make(map[uint32][]string)
 	known := false
+	server := make(map[uint32]bool)
+	for _, d := range f.MPS.Servers {
+		server[uint32(d.PID)] = true
+	}
 	for _, x := range []struct {
 		kind string
 		list observe.Value[[]nvml.Process]
 	}{{"compute", p.Compute}, {"graphics", p.Graphics}, {"mps", p.MPS}} {
 		known = known || x.list.OK()
 		for _, proc := range x.list.Or(nil) {
-			if !slices.Contains(kinds[proc.PID], x.kind) {
-				kinds[proc.PID] = append(kinds[proc.PID], x.kind)
+			kind := x.kind
+			if server[proc.PID] {
+				kind = kindServer
+			}
+			if !slices.Contains(kinds[proc.PID], kind) {
+				kinds[proc.PID] = append(kinds[proc.PID], kind)
 			}
 		}
 	}

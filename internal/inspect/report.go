@@ -194,7 +194,7 @@ type HeldBy struct {
 	Executable observe.Value[string] `json:"executable"`
 	// Deleted: the executable's file was unlinked while it runs, as after an upgrade.
 	Deleted bool     `json:"deleted"`
-	Kinds   []string `json:"kinds"` // compute, graphics, mps
+	Kinds   []string `json:"kinds"` // compute, graphics, mps, mps_server
 	Count   int      `json:"count"`
 	PIDs    []uint32 `json:"pids,omitempty"` // volatile
 }

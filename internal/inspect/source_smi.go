@@ -13,6 +13,7 @@ import (
 
 	"cotenant/internal/bounded"
 	"cotenant/internal/observe"
+	"cotenant/internal/topology"
 )
 
 func utoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
@@ -168,8 +169,9 @@ func parseSMI(text string, fields []string) []SMIRow {
 		for i, name := range fields {
 			*at[name] = smiValue(name, f[i])
 		}
-		// A row without a UUID and a place names nothing.
-		if !r.UUID.OK() && !r.PCI.OK() && !r.Name.OK() {
+		// A row without a UUID and a place names no GPU. A board's own GPU has no place.
+		_, err := topology.ParseUUID(r.UUID.Or(""))
+		if err != nil && !busForm.MatchString(r.PCI.Or("")) {
 			continue
 		}
 		rows = append(rows, r)

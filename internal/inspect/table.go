@@ -75,12 +75,39 @@ func (p *printer) host(r *Report) {
 		}
 		p.f("MPS     %s, %s, %s\n", text, plural(len(h.MPS.Daemons), "daemon"), plural(h.MPS.Servers, "server"))
 	}
+	if also := alsoText(h); also != "" {
+		p.f("Also    %s\n", also)
+	}
 	if r.ObservedRoot != "" {
 		p.f("NOTE    files were read under another root: this is a test's host, not this machine\n")
 	}
 	if len(r.GPUs) == 0 {
 		p.f("\nNo NVIDIA GPU was found.\n")
 	}
+}
+
+// alsoText names what may share or use the GPUs: engines, specifications, toolkits, packages.
+func alsoText(h Host) string {
+	var parts []string
+	if h.Docker != nil {
+		parts = append(parts, "Docker "+h.Docker.Version+" (runtimes "+strings.Join(h.Docker.Runtimes, ", ")+")")
+	}
+	if n := len(h.CDI); n > 0 {
+		parts = append(parts, plural(n, "CDI specification"))
+	}
+	if h.Toolkit != nil {
+		parts = append(parts, strings.TrimSpace("NVIDIA container toolkit "+h.Toolkit.Version))
+	}
+	if v, ok := h.CUDA.Runtime.Get(); ok {
+		parts = append(parts, "libcudart "+query.FormatVersion(v))
+	}
+	if h.NVCC != "" {
+		parts = append(parts, "CUDA toolkit "+h.NVCC)
+	}
+	for _, k := range h.Packages {
+		parts = append(parts, k.Name+" "+k.Version)
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (p *printer) gpu(g *GPU) {

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"cotenant/internal/cuda/query"
@@ -101,6 +102,8 @@ func (c subject) usable(v Verdict) (_ Verdict, ok bool) {
 			return v.as(env, "no kernel driver has the GPU", "load the module nvidia, or install the driver", said(pciFolder, "driver none")), false
 		}
 		return v.as(env, "the kernel driver "+driver+" has the GPU, not nvidia", "give the GPU back to the driver nvidia, or inspect inside the virtual machine that has it", said(pciFolder, "driver "+driver)), false
+	case stateNotGiven:
+		return v.as(env, "the host has this GPU, and this container was not given it", "give the container the GPU (docker run --gpus, or its CDI device), or inspect on the host", said(pciFolder, "driver nvidia")), false
 	case stateExcluded:
 		return v.as(env, "the kernel module was told to leave this GPU alone", "remove it from NVreg_ExcludedGpus and load the module again", e), false
 	}
@@ -124,7 +127,7 @@ func (c subject) exclusive() (Evidence, bool) {
 	holders := 0
 	for _, h := range c.g.Processes.Or(nil) {
 		for _, k := range h.Kinds {
-			if k == "compute" && !strings.HasSuffix(h.Executable.Or(""), "/nvidia-cuda-mps-server") {
+			if k == "compute" {
 				holders += h.Count
 			}
 		}
@@ -135,13 +138,8 @@ func (c subject) exclusive() (Evidence, bool) {
 // mpsHolds reports whether an MPS server holds the GPU.
 func (c subject) mpsHolds() bool {
 	for _, h := range c.g.Processes.Or(nil) {
-		if strings.HasSuffix(h.Executable.Or(""), "/nvidia-cuda-mps-server") {
+		if slices.Contains(h.Kinds, "mps") || slices.Contains(h.Kinds, kindServer) {
 			return true
-		}
-		for _, k := range h.Kinds {
-			if k == "mps" {
-				return true
-			}
 		}
 	}
 	return false
@@ -179,7 +177,37 @@ func (c subject) driverFloor(v Verdict, floor int, release string) (_ Verdict, o
 	v.Evidence = append(v.Evidence, valueEvidence(have, plain))
 	if x < floor {
 		return v.as(observe.BlockedByRuntimeVersion, fmt.Sprintf("the driver is of CUDA %s, %s is needed", query.FormatVersion(x), query.FormatVersion(floor)),
-			"install a driver of release "+release+" or later"), false
+			c.f.upgrade(release)), false
 	}
 	return v, true
+}
+
+// upgrade says how this place gets a driver of a release.
+func (f *Facts) upgrade(release string) string {
+	switch {
+	case f.Tegra.Present:
+		return "install a JetPack whose CUDA is new enough"
+	case f.WSL.Present:
+		return "update the Windows driver to release " + release + " or later; WSL2's libcuda comes with it"
+	case f.inContainer():
+		return "install a driver of release " + release + " or later on the host"
+	}
+	return "install a driver of release " + release + " or later"
+}
+
+// cudaBroken refuses what needs CUDA where libcuda was asked and failed. Busy is no failure: somebody else has the GPU.
+func (c subject) cudaBroken(v Verdict) (_ Verdict, bad bool) {
+	f := c.f
+	if c.u.migEnabled() && c.u.nvml != nil && len(c.u.nvml.MIG.Devices) == 0 {
+		return v.as(observe.BlockedByMode, "MIG mode is on and the GPU has no MIG device, so CUDA can't use it",
+			"make GPU and compute instances (nvidia-smi mig -cgi … -C), or turn MIG mode off", valueEvidence(c.g.MIG.Current, func(b bool) string { return onOff(b) + ", 0 MIG devices" })), true
+	}
+	if f.OS != "linux" || f.Program.Libraries != "" || c.mpsHolds() {
+		return v, false
+	}
+	switch f.CUDA.Status {
+	case observe.SupportedProven, observe.Busy, "":
+		return v, false
+	}
+	return v.as(f.CUDA.Status, "no process can use CUDA here: "+f.CUDA.Reason, f.cudaAdvice(), cudaEvidence(f.CUDA)...), true
 }

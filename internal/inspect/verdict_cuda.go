@@ -30,10 +30,12 @@ func (c subject) cuda(v Verdict) (_ Verdict, devices []*query.Device, ok bool) {
 	if v, ok = c.usable(v); !ok {
 		return v, nil, false
 	}
-	if bad := false; true {
-		if v, bad = c.prohibited(v); bad {
-			return v, nil, false
-		}
+	v, bad := c.prohibited(v)
+	if bad {
+		return v, nil, false
+	}
+	if v, bad = c.cudaBroken(v); bad {
+		return v, nil, false
 	}
 	if f.CUDA.Status != observe.SupportedProven {
 		v.Evidence = append(v.Evidence, cudaEvidence(f.CUDA)...)
@@ -50,9 +52,6 @@ func (c subject) cuda(v Verdict) (_ Verdict, devices []*query.Device, ok bool) {
 func (c subject) notEnumerated(v Verdict) (Verdict, bool) {
 	count := valueEvidence(c.f.CUDA.DeviceCount, plain)
 	if c.u.migEnabled() {
-		if c.u.nvml != nil && len(c.u.nvml.MIG.Devices) == 0 {
-			return v.as(observe.BlockedByMode, "MIG mode is on and the GPU has no MIG device, so CUDA can't use it", "make GPU and compute instances (nvidia-smi mig -cgi … -C), or turn MIG mode off", count), false
-		}
 		return v.as(observe.Unknown, "MIG mode is on; CUDA lists one MIG device a process, and it was another's", "ask on a MIG device of this GPU: set CUDA_VISIBLE_DEVICES to its UUID for the program that needs it", count), false
 	}
 	if c.u.nvml != nil {
@@ -118,6 +117,11 @@ func (f *Facts) cudaAdvice() string {
 	case query.Success:
 	default:
 		return "look in the kernel log for NVRM lines and at source libcuda in the report"
+	}
+	for _, a := range f.CUDA.Attempts {
+		if a.Calling != "" && f.CUDA.Status == observe.Unknown {
+			return "libcuda crashed: look for driver files of two versions (ldconfig -p | grep libcuda) and for NVRM lines in the kernel log"
+		}
 	}
 	switch f.CUDA.Status {
 	case observe.Hung:
@@ -249,6 +253,9 @@ func (c subject) limits(text string, r query.SMResource) string {
 	if c.f.Kernel.GVisor {
 		text += "; under gVisor, which passes only the driver calls that it knows"
 	}
+	if c.g.Virtualization.Or("") == "vgpu_guest" {
+		text += "; in a vGPU guest, whose share of SMs and time is the host's to give"
+	}
 	if c.f.CUDA.MPSBypassed && (len(c.f.MPS.Daemons) > 0 || len(c.f.MPS.Servers) > 0) {
 		text += "; asked outside the running MPS daemon: a client of it may have fewer SMs"
 	}
@@ -268,7 +275,10 @@ func (c subject) refused(v Verdict, status observe.Status, reason string) Verdic
 		return v.as(observe.BlockedByEnvironment, reason+", in a vGPU guest", "use MIG-backed or passthrough GPUs for this, or share by the hypervisor's scheduler",
 			valueEvidence(c.g.Virtualization, plain))
 	}
-	next := "install a newer driver"
+	if c.f.Kernel.GVisor {
+		return v.as(observe.BlockedByEnvironment, reason+", inside gVisor", "run outside gVisor, or with a gVisor whose nvproxy passes this call", said("/proc/sentry-meminfo", "exists"))
+	}
+	next := "look for driver files of two versions (ldconfig -p | grep libcuda), or install a newer driver"
 	if status == observe.Unsupported {
 		next = "use another mechanism on this GPU"
 	}

@@ -150,6 +150,9 @@ func (c subject) timeSlicing() Verdict {
 	if v, bad := c.prohibited(v); bad {
 		return v
 	}
+	if v, bad := c.cudaBroken(v); bad {
+		return v
+	}
 	mode, known := c.g.ComputeMode.Get()
 	v.Evidence = append(v.Evidence, valueEvidence(c.g.ComputeMode, plain))
 	switch {

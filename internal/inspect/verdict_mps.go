@@ -159,10 +159,24 @@ func (c subject) mpsPlace(v Verdict, leastCC int) (_ Verdict, ok bool) {
 	case c.g.Virtualization.Or("") == "vgpu_guest":
 		return v.as(observe.Unknown, "a vGPU guest: whether MPS works depends on the host's vGPU software and profile", "ask the host's administrator, then try it: nothing here can tell",
 			valueEvidence(c.g.Virtualization, plain)), false
+	case f.pipeTooLong() != "":
+		return v.as(observe.BlockedByEnvironment, "CUDA_MPS_PIPE_DIRECTORY is set to a path that is too long for a socket: programs with this environment find no daemon", "set it to a path of at most 75 bytes, for the daemon and its clients",
+			said("environment CUDA_MPS_PIPE_DIRECTORY", f.pipeTooLong())), false
 	case f.MPS.Status == observe.Hung:
 		return v.as(observe.Hung, f.MPS.Reason, "look at control.log of the daemon; end the daemon if it no longer answers", c.mpsEvidence()...), false
 	}
-	return v, true
+	v, bad := c.cudaBroken(v)
+	return v, !bad
+}
+
+// pipeTooLong returns the pipe folder of our environment where its path is too long for a socket.
+func (f *Facts) pipeTooLong() string {
+	for _, d := range f.MPS.Folders {
+		if d.TooLong && d.Why == "environment" {
+			return d.Path
+		}
+	}
+	return ""
 }
 
 func (c subject) mpsEvidence() []Evidence {
@@ -180,6 +194,9 @@ func (c subject) noControl(v Verdict) Verdict {
 			return v.as(observe.Unknown, "a control socket lies in "+d.Path+", and there is no control program here to ask it",
 				"ask where the daemon runs; in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility and the host's IPC namespace", said(d.Path+"/control", "exists"))
 		}
+	}
+	if c.f.Tegra.Present {
+		next = "install a JetPack that brings it, where NVIDIA offers one for this board"
 	}
 	if c.f.inContainer() {
 		reason = "the control program is not in this container; that says nothing of the host"
@@ -214,6 +231,8 @@ func (c subject) blockedDaemon(v Verdict) (_ Verdict, ok bool) {
 				who = fmt.Sprintf("user %d", uid)
 			}
 			return v.as(observe.PermissionDenied, "an MPS daemon of "+who+" has "+d.where(), "ask as that user or as root; a server serves one user unless its daemon was started with -multiuser-server", e...), false
+		case d.process != nil && d.list != nil && d.list.Kind == mps.NoDaemon:
+			return v.as(observe.Unknown, "a control daemon runs and doesn't answer in "+d.where(), "look at its control.log; end it when its clients can be stopped, and start it anew", e...), false
 		}
 	}
 	return v, true
@@ -242,9 +261,19 @@ func daemonText(d daemon) string {
 	return strings.Join(parts, ", ")
 }
 
-// answering returns the daemons that answer and may serve this GPU.
-func (c subject) answering() []daemon {
-	return slices.DeleteFunc(c.f.daemons(), func(d daemon) bool { return !d.answers() || !c.serves(d) })
+// answering returns the daemons that answer and may serve this GPU, those first that the mechanism asked about would use.
+func (c subject) answering(best func(daemon) bool) []daemon {
+	list := slices.DeleteFunc(c.f.daemons(), func(d daemon) bool { return !d.answers() || !c.serves(d) })
+	slices.SortStableFunc(list, func(a, b daemon) int {
+		switch {
+		case best(a) && !best(b):
+			return -1
+		case best(b) && !best(a):
+			return 1
+		}
+		return 0
+	})
+	return list
 }
 
 // staleText says that pid files lie about without a daemon; empty where none does.
@@ -276,7 +305,7 @@ func (c subject) mps() Verdict {
 	if c.u.migEnabled() {
 		v.Limitation += "; with MIG on, each MIG device gets a server of its own"
 	}
-	for _, d := range c.answering() {
+	for _, d := range c.answering(func(d daemon) bool { return !d.static() }) {
 		return c.mpsDaemon(v, d)
 	}
 	return v.as(observe.SupportedDeclared, fmt.Sprintf("control program %s is installed and no daemon answers%s", c.mpsVersion(), c.f.staleText()), "")
@@ -360,9 +389,9 @@ func (c subject) mpsStatic() Verdict {
 	case !known:
 		return v.as(observe.Unknown, "the control program doesn't tell its version", "see source mps_control in the report")
 	case have < query.FloorMPSStaticControl:
-		return v.as(observe.BlockedByRuntimeVersion, fmt.Sprintf("control program %d, %d is needed", have, query.FloorMPSStaticControl), "install a driver of release 590 or later", c.lspartEvidence()...)
+		return v.as(observe.BlockedByRuntimeVersion, fmt.Sprintf("control program %d, %d is needed", have, query.FloorMPSStaticControl), c.f.upgrade("590"), c.lspartEvidence()...)
 	}
-	for _, d := range c.answering() {
+	for _, d := range c.answering(func(d daemon) bool { return d.static() || d.protocol3() }) {
 		v.Evidence = append(append(v.Evidence, said(d.where(), daemonText(d))), c.lspartEvidence()...)
 		return c.staticDaemon(v, d)
 	}
@@ -443,7 +472,7 @@ func (c subject) mpsV3() Verdict {
 	}
 	v.Evidence = append(v.Evidence, c.mpsEvidence()...)
 	have, known := c.f.MPS.Version.Get()
-	for _, d := range c.answering() {
+	for _, d := range c.answering(daemon.protocol3) {
 		v.Evidence = append(v.Evidence, said(d.where(), daemonText(d)))
 		if d.v3 != nil && d.v3.Kind == mps.Answered {
 			return v.as(observe.SupportedProven, "the running daemon answers protocol 3", "", said(d.v3.Input, c.f.mask(d.v3.Text)))
@@ -456,7 +485,7 @@ func (c subject) mpsV3() Verdict {
 	case !known:
 		return v.as(observe.Unknown, "the control program doesn't tell its version", "see source mps_control in the report")
 	case have < FloorMPSv3:
-		return v.as(observe.BlockedByRuntimeVersion, fmt.Sprintf("control program %d, %d is needed", have, FloorMPSv3), "install a driver of release 615 or later")
+		return v.as(observe.BlockedByRuntimeVersion, fmt.Sprintf("control program %d, %d is needed", have, FloorMPSv3), c.f.upgrade("615"))
 	}
 	return v.as(observe.SupportedDeclared, fmt.Sprintf("control program %d; no daemon answers, it would be started with --protocol 3", have), "")
 }

@@ -56,8 +56,9 @@ func (n *trieNode) child(b byte) int32 {
 
 // split calls token for each literal in text and between for what lies between them, in order; start is where the
 // stretch begins in text. A control token's literal counts only within one of the trusted spans, which are ascending
-// and don't touch. Where the longest literal isn't allowed, a shorter one may be.
-func (m *matcher) split(text string, trusted []span, between func(s string, start int), token func(id int32)) {
+// and don't touch. Where the longest literal isn't allowed, a shorter one may be. It ends with false where one of the calls
+// returns false.
+func (m *matcher) split(text string, trusted []span, between func(s string, start int) bool, token func(id int32) bool) bool {
 	done := 0
 	for i := 0; i < len(text) && !m.empty(); {
 		if m.only >= 0 {
@@ -82,15 +83,12 @@ func (m *matcher) split(text string, trusted []span, between func(s string, star
 			i++
 			continue
 		}
-		if done < i {
-			between(text[done:i], done)
+		if done < i && !between(text[done:i], done) || !token(id) {
+			return false
 		}
-		token(id)
 		i, done = end, end
 	}
-	if done < len(text) {
-		between(text[done:], done)
-	}
+	return done == len(text) || between(text[done:], done)
 }
 
 // longest returns the end and id of the longest allowed literal at text[i:]; id is -1 where there is none.

@@ -11,6 +11,7 @@ import (
 type bpe struct {
 	byteIDs [256]int32       // token of each byte, -1 where the vocabulary lacks it
 	words   map[string]int32 // whole words to look up before merging (ignore_merges); nil where that isn't asked for
+	longest int              // bytes of the longest token, at least 1
 	merges  pairTable
 	cache   wordCache
 	pool    sync.Pool
@@ -42,6 +43,17 @@ func (b *bpe) release(w *worker) {
 		w = new(worker)
 	}
 	b.pool.Put(w)
+}
+
+// fewest returns how many tokens a word has at the least.
+func (b *bpe) fewest(word string) int {
+	bytes := 0
+	for i := range len(word) {
+		if b.byteIDs[word[i]] >= 0 {
+			bytes++
+		}
+	}
+	return (bytes + b.longest - 1) / b.longest
 }
 
 // encodeWord appends the tokens of one pre-token.

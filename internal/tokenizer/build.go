@@ -47,6 +47,10 @@ func (src *source) build() (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.bpe.longest = 1
+	for word := range words {
+		t.bpe.longest = max(t.bpe.longest, len(word))
+	}
 	for b := range t.bpe.byteIDs {
 		t.bpe.byteIDs[b] = -1
 		if id, ok := words[string([]byte{byte(b)})]; ok {

@@ -22,6 +22,7 @@
 package tokenizer
 
 import (
+	"math"
 	"slices"
 	"strings"
 )
@@ -52,19 +53,29 @@ type Tokenizer struct {
 
 // Encode returns the ids of text, without BOS or EOS and without any control token.
 func (t *Tokenizer) Encode(text string) []int32 {
-	return t.encode(text, nil)
+	ids, _ := t.encode(text, nil, math.MaxInt)
+	return ids
 }
 
 // EncodeSpecial returns the ids of text in which the literals of control tokens become these tokens. It is for
 // templates and for callers who were told that they may write control tokens.
 func (t *Tokenizer) EncodeSpecial(text string) []int32 {
-	return t.encode(text, []span{{0, len(text)}})
+	ids, _ := t.encode(text, []span{{0, len(text)}}, math.MaxInt)
+	return ids
 }
 
 // EncodeSegments returns the ids of the segments' joined text, in which literals of control tokens become these tokens
 // only where they lie in trusted text (in one trusted segment, or over several that touch). Without such literals in
 // untrusted text the result is EncodeSpecial of the joined text.
 func (t *Tokenizer) EncodeSegments(segments []Segment) []int32 {
+	ids, _ := t.EncodeWithin(segments, math.MaxInt)
+	return ids
+}
+
+// EncodeWithin is EncodeSegments for a place that holds so many ids: where there are more it returns false, and ids is
+// the start of them or a little more. It stops there, so that beyond reading the text once neither time nor memory grows
+// with what doesn't fit.
+func (t *Tokenizer) EncodeWithin(segments []Segment, most int) (ids []int32, ok bool) {
 	var text strings.Builder
 	n := 0
 	for _, s := range segments {
@@ -84,38 +95,46 @@ func (t *Tokenizer) EncodeSegments(segments []Segment) []int32 {
 			trusted = append(trusted, span{start, text.Len()})
 		}
 	}
-	return t.encode(text.String(), trusted)
+	return t.encode(text.String(), trusted, most)
 }
 
 // encode splits added tokens out, first those that are looked for in the text as it is, then in what lies between those
-// that are looked for in normalised text, and encodes the rest.
-func (t *Tokenizer) encode(text string, trusted []span) []int32 {
-	out := make([]int32, 0, len(text)/4+4)
+// that are looked for in normalised text, and encodes the rest. It gives up where that makes more than most ids.
+func (t *Tokenizer) encode(text string, trusted []span, most int) (out []int32, ok bool) {
+	out = make([]int32, 0, min(len(text)/4, most)+4)
 	w := t.bpe.worker()
 	defer t.bpe.release(w)
-	plain := func(s string) {
+	plain := func(s string) bool {
 		for len(s) > 0 {
 			n := t.pre(s)
-			out = t.bpe.encodeWord(w, out, s[:n])
+			if room := most - len(out); n/t.bpe.longest > room && t.bpe.fewest(s[:n]) > room {
+				return false
+			}
+			if out = t.bpe.encodeWord(w, out, s[:n]); len(out) > most {
+				return false
+			}
 			s = s[n:]
 		}
+		return true
 	}
-	between := func(s string, start int) {
+	token := func(id int32) bool {
+		out = append(out, id)
+		return len(out) <= most
+	}
+	between := func(s string, start int) bool {
 		if t.normed.empty() {
 			if t.usesC {
 				s = toC(s)
 			}
-			plain(s)
-			return
+			return plain(s)
 		}
 		inside := clip(trusted, start, start+len(s))
 		if t.usesC {
 			s, inside = toCSpans(s, inside)
 		}
-		t.normed.split(s, inside, func(s string, _ int) { plain(s) }, func(id int32) { out = append(out, id) })
+		return t.normed.split(s, inside, func(s string, _ int) bool { return plain(s) }, token)
 	}
-	t.raw.split(text, trusted, between, func(id int32) { out = append(out, id) })
-	return out
+	return out, t.raw.split(text, trusted, between, token)
 }
 
 // TokenBytes returns what a token stands for; nothing for an id outside the vocabulary and for unused tokens. The slice

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -319,6 +320,52 @@ func TestTenMegabytes(t *testing.T) {
 	if got := tok.Decode(tok.Encode(text)); !bytes.Equal(got, []byte(text)) {
 		t.Errorf("%d bytes of one letter come back changed", size)
 	}
+}
+
+func TestEncodeWithin(t *testing.T) {
+	vocabularies(t, func(t *testing.T, _ string, tok *Tokenizer) {
+		control := controlLiterals(tok)[0]
+		for _, text := range []string{"", "a", strings.Repeat("x", 100), "Two words, e\u0301 and 12345.\n\n  End", strings.Repeat(" ", 70), "中文字 \x00\x04"} {
+			segments := []Segment{{control, true}, {text, false}, {control, true}}
+			want := tok.EncodeSegments(segments)
+			for most := range len(want) + 3 {
+				got, ok := tok.EncodeWithin(segments, most)
+				switch {
+				case ok != (len(want) <= most):
+					t.Errorf("%q has %d ids, within %d: %v", text, len(want), most, ok)
+				case ok && !slices.Equal(got, want), !ok && !slices.Equal(got, want[:len(got)]):
+					t.Errorf("%q within %d gives %v, want %v", text, most, got, want)
+				}
+			}
+		}
+	})
+}
+
+// TestTooLongCostsLittle measures memory beyond what joining and normalising a text take.
+func TestTooLongCostsLittle(t *testing.T) {
+	const size, most = 4 << 20, 1000
+	inputs := map[string]string{
+		"one letter": strings.Repeat("a", size), "spaces": strings.Repeat(" ", size), "words": strings.Repeat("some words ", size/11),
+		"digits": strings.Repeat("7", size), "Han": strings.Repeat("中文字", size/9), "marks": "a" + strings.Repeat("\u0301", size/2),
+	}
+	vocabularies(t, func(t *testing.T, _ string, tok *Tokenizer) {
+		for name, text := range inputs {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, ok := tok.EncodeWithin([]Segment{{text, false}}, most)
+			runtime.ReadMemStats(&after)
+			if ok {
+				t.Errorf("%s: %d bytes are within %d ids", name, len(text), most)
+			}
+			limit := uint64(3 * len(text))
+			if name == "marks" && tok.usesC {
+				limit = uint64(40 * len(text)) // one run of marks is put in order as a whole
+			}
+			if got := after.TotalAlloc - before.TotalAlloc; got > limit && !underRace {
+				t.Errorf("%s: %d bytes allocated for %d, want at most %d", name, got, len(text), limit)
+			}
+		}
+	})
 }
 
 // TestMergesEqualPlainRule compares the ways of merging with the rule itself, over random vocabularies whose merges

@@ -139,19 +139,19 @@ func (h Host) with(changes ...func(*Host)) Host {
 // h200 and those below make a GPU whose UUID and bus come from a number.
 func h200(n int) GPU {
 	return GPU{UUID: uuid(n), Name: "NVIDIA H200", Bus: fmt.Sprintf("00000000:%02X:00.0", 6+n%64), CC: "9.0", SMs: 132, Memory: 150754820096,
-		Reserved: 600 << 20, ECC: true, LimitMW: 700000, Fabric: 3, MIG: &MIG{Max: 7, Profiles: profiles(132, 143771, h100Profiles)}}
+		Reserved: 600 << 20, ECC: true, LimitMW: 700000, Fabric: 3, MIG: &MIG{Max: 7, Profiles: profiles(h200Profiles)}}
 }
 
 func h100(n int) GPU {
 	g := h200(n)
 	g.Name, g.Memory = "NVIDIA H100 80GB HBM3", 85520809984
-	g.MIG = &MIG{Max: 7, Profiles: profiles(132, 81559, h100Profiles)}
+	g.MIG = &MIG{Max: 7, Profiles: profiles(h100Profiles)}
 	return g
 }
 
 func a100(n int) GPU {
 	return GPU{UUID: uuid(n), Name: "NVIDIA A100-SXM4-40GB", Bus: fmt.Sprintf("00000000:%02X:00.0", 7+n%64), CC: "8.0", SMs: 108, Memory: 42949672960,
-		Cores: 108 * 64, ECC: true, LimitMW: 400000, MIG: &MIG{Max: 7, Profiles: profiles(108, 40536, a100Profiles)}}
+		Cores: 108 * 64, ECC: true, LimitMW: 400000, MIG: &MIG{Max: 7, Profiles: profiles(a100Profiles)}}
 }
 
 // shape is a MIG profile: NVML's index, the profile's id on the device, slices, how many fit, SMs, and MiB.
@@ -160,8 +160,36 @@ type shape struct {
 	index, id, slices, instances, sms, mi int
 }
 
-// Profiles as `nvidia-smi mig -lgip` lists them in NVIDIA's MIG user guide.
+// Profiles by the names of NVIDIA's MIG user guide; where it shows no output of `nvidia-smi mig -lgip` for the device, SMs and
+// memory are plausible only.
 var (
+	h200Profiles = []shape{
+		{"1g.18gb", 0, 19, 1, 7, 16, 16384},
+		{"1g.18gb+me", 7, 20, 1, 1, 16, 16384},
+		{"1g.35gb", 9, 15, 1, 4, 26, 33280},
+		{"2g.35gb", 1, 14, 2, 3, 32, 33280},
+		{"3g.71gb", 2, 9, 3, 2, 60, 71168},
+		{"4g.71gb", 3, 5, 4, 1, 64, 71168},
+		{"7g.141gb", 4, 0, 7, 1, 132, 142848},
+	}
+	gh200Profiles = []shape{
+		{"1g.12gb", 0, 19, 1, 7, 16, 11264},
+		{"1g.12gb+me", 7, 20, 1, 1, 16, 11264},
+		{"1g.24gb", 9, 15, 1, 4, 26, 23552},
+		{"2g.24gb", 1, 14, 2, 3, 32, 23552},
+		{"3g.48gb", 2, 9, 3, 2, 60, 47616},
+		{"4g.48gb", 3, 5, 4, 1, 64, 47616},
+		{"7g.96gb", 4, 0, 7, 1, 132, 95232},
+	}
+	b200Profiles = []shape{
+		{"1g.23gb", 0, 19, 1, 7, 18, 21888},
+		{"1g.23gb+me", 7, 20, 1, 1, 18, 21888},
+		{"1g.45gb", 9, 15, 1, 4, 30, 45056},
+		{"2g.45gb", 1, 14, 2, 3, 36, 45056},
+		{"3g.90gb", 2, 9, 3, 2, 70, 90880},
+		{"4g.90gb", 3, 5, 4, 1, 72, 90880},
+		{"7g.180gb", 4, 0, 7, 1, 148, 181760},
+	}
 	h100Profiles = []shape{
 		{"1g.10gb", 0, 19, 1, 7, 16, 9984},
 		{"1g.10gb+me", 7, 20, 1, 1, 16, 9984},
@@ -186,21 +214,12 @@ var (
 	}
 )
 
-// profiles scales memory to the device's: H200's profiles have those of an H100 with more memory each.
-func profiles(sms, totalMiB int, shapes []shape) []Profile {
+// profiles makes a device's profiles, none of them in use.
+func profiles(shapes []shape) []Profile {
 	list := make([]Profile, len(shapes))
-	whole := shapes[len(shapes)-1]
 	for i, s := range shapes {
-		memory := s.mi
-		name := s.name
-		if totalMiB > whole.mi*3/2 {
-			memory = s.mi * totalMiB / whole.mi
-			head, tail, _ := strings.Cut(s.name, ".")
-			_, suffix, _ := strings.Cut(tail, "gb")
-			name = fmt.Sprintf("%s.%dgb%s", head, (memory+512)/1024, suffix)
-		}
-		list[i] = Profile{Index: s.index, ID: s.id, Slices: s.slices, Instances: s.instances, SMs: min(s.sms, sms), MemoryMiB: uint64(memory),
-			Name: name, Remaining: s.instances}
+		list[i] = Profile{Index: s.index, ID: s.id, Slices: s.slices, Instances: s.instances, SMs: s.sms, MemoryMiB: uint64(s.mi),
+			Name: s.name, Remaining: s.instances}
 	}
 	return list
 }

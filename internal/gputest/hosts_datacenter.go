@@ -43,9 +43,9 @@ func datacenter() []Host {
 		native("l40s-r610", "L40S: no MIG", r610, GPU{UUID: uuid(31), Name: "NVIDIA L40S", Bus: "00000000:41:00.0", CC: "8.9", SMs: 142, Memory: 48305799168,
 			ECC: true, LimitMW: 350000}),
 		native("b200-r615", "Blackwell, 148 SMs", r615, GPU{UUID: uuid(32), Name: "NVIDIA B200", Bus: "00000000:1B:00.0", CC: "10.0", SMs: 148,
-			Memory: 191503532032, ECC: true, LimitMW: 1000000, Fabric: 3, MIG: &MIG{Max: 7, Profiles: profiles(148, 182642, h100Profiles)}}),
+			Memory: 191503532032, ECC: true, LimitMW: 1000000, Fabric: 3, MIG: &MIG{Max: 7, Profiles: profiles(b200Profiles)}}),
 		native("gh200-r580", "Grace Hopper: address translation services, arm64", r580, GPU{UUID: uuid(33), Name: "NVIDIA GH200 480GB", Bus: "00000009:01:00.0",
-			CC: "9.0", SMs: 132, Memory: 102005473280, ECC: true, LimitMW: 900000, Addressing: 2, MIG: &MIG{Max: 7, Profiles: profiles(132, 97280, h100Profiles)}}).
+			CC: "9.0", SMs: 132, Memory: 102005473280, ECC: true, LimitMW: 900000, Addressing: 2, MIG: &MIG{Max: 7, Profiles: profiles(gh200Profiles)}}).
 			with(func(h *Host) { h.GOARCH = "arm64" }),
 		native("vgpu-guest", "a vGPU in a guest: fields are not available, the name ends in the profile", release{"550.163.01", 12040, 0}, GPU{UUID: uuid(34),
 			Name: "NVIDIA H100L-2-24C", Bus: "00000000:02:00.0", CC: "9.0", SMs: 132, Memory: 25769803776, Virtualization: 2,

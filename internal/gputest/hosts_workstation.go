@@ -59,7 +59,7 @@ func workstation() []Host {
 		}()),
 		native("rtx-pro-6000", "a GeForce-sized Blackwell that is capable of MIG", r610, GPU{UUID: uuid(44), Name: "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
 			Bus: "00000000:C1:00.0", CC: "12.0", SMs: 188, Memory: 102641958912, ECC: true, LimitMW: 600000,
-			MIG: &MIG{Max: 4, Profiles: profiles(188, 97887, pro6000Profiles)}}),
+			MIG: &MIG{Max: 4, Profiles: profiles(pro6000Profiles)}}),
 		native("rtx4090-desktop", "a display is attached, the X server and a browser hold the GPU", r580, rtx4090).with(func(h *Host) {
 			h.process(2211, "/usr/lib/xorg/Xorg", "/usr/lib/xorg/Xorg", "vt2")
 			h.process(2402, "/opt/google/chrome/chrome", "/opt/google/chrome/chrome", "--type=gpu-process")

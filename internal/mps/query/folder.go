@@ -42,10 +42,14 @@ func folders(root string, env []string, daemons []Daemon) []Folder {
 			add(p, "process")
 		}
 	}
-	// The device plugin keeps a folder a resource.
-	plugin, _ := filepath.Glob(filepath.Join(root, "/run/nvidia/mps/*/pipe"))
-	for _, p := range plugin {
-		add(strings.TrimPrefix(p, filepath.Clean("/"+root)), "kubernetes")
+	// The device plugin keeps a folder a resource, such as nvidia.com/gpu, on the node and mounts it below /mps in pods.
+	for _, parent := range []string{"/run/nvidia/mps", "/mps"} {
+		for _, pattern := range []string{"*/pipe", "*/*/pipe"} {
+			plugin, _ := filepath.Glob(filepath.Join(root, parent, pattern))
+			for _, p := range plugin {
+				add(strings.TrimPrefix(p, root), "kubernetes")
+			}
+		}
 	}
 	return found
 }

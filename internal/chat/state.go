@@ -36,6 +36,7 @@ type TemplateError struct {
 	Message string
 	Line    int  // in the template; 0 if unknown
 	Raised  bool // the template called raise_exception, and Message is its text
+	TooLong bool // the output reached Options.MaxBytes
 }
 
 func (e *TemplateError) Error() string {
@@ -79,7 +80,7 @@ func (st *state) memory() int64 { return int64(st.maxOutput) * memoryFactor }
 func (st *state) write(t text) {
 	st.alloc(len(t.s) + 16*len(t.trusted))
 	if st.outLeft -= int64(len(t.s)); st.outLeft < 0 {
-		st.fail("its output is longer than %d bytes", st.maxOutput)
+		panic(&TemplateError{Message: fmt.Sprintf("its output is longer than %d bytes", st.maxOutput), Line: st.line, TooLong: true})
 	}
 	st.out.add(t)
 }

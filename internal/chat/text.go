@@ -43,9 +43,6 @@ func (t text) slice(start, end int) text {
 	return out
 }
 
-// sub returns the part of t that part is; part must be a slice of t.s that starts at byte start.
-func (t text) sub(start int, part string) text { return t.slice(start, start+len(part)) }
-
 // like returns a changed form of t: trusted if all of t is.
 func (t text) like(s string) text {
 	if t.whole() {

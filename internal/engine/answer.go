@@ -54,7 +54,9 @@ func (a *answer) take(ev *event) {
 		}
 	}
 	if ev.finish != running {
-		a.flush(ev.finish)
+		if a.flush(ev.finish) && end {
+			a.next.Tokens = append(a.next.Tokens, a.token(ev.token, nil))
+		}
 		return
 	}
 	a.release(a.out + len(a.text) - a.stops.held())
@@ -62,36 +64,47 @@ func (a *answer) take(ev *event) {
 
 // takePrompt makes the prompt's tokens, whose first has no log-probability.
 func (a *answer) takePrompt(ev *event) {
-	prompt := ev.choice.r.prompt
-	a.next.Prompt = make([]server.Token, len(prompt))
-	for i, id := range prompt {
-		t := &a.next.Prompt[i]
-		if i == 0 {
-			*t = server.Token{ID: id, Bytes: a.tok.TokenBytes(id), First: true}
-			continue
+	r := ev.choice.r
+	a.next.Prompt = make([]server.Token, len(r.prompt))
+	for i, id := range r.prompt {
+		var bytes []byte
+		if i >= r.hidden {
+			bytes = a.tok.TokenBytes(id)
 		}
-		*t = a.token(ev.prompt[i-1])
-		t.Bytes = a.tok.TokenBytes(id)
+		if i == 0 {
+			a.next.Prompt[i] = server.Token{ID: id, Bytes: bytes, First: true}
+		} else {
+			a.next.Prompt[i] = a.token(ev.prompt[i-1], bytes)
+		}
 	}
 	a.news = true
 }
 
-// token fills in a token's bytes: none for control tokens, which are no part of an answer.
-func (a *answer) token(s scored) server.Token {
-	t := server.Token{ID: s.id, Logprob: s.logprob}
-	if !a.tok.IsControl(s.id) {
-		t.Bytes = a.tok.TokenBytes(s.id)
-	}
+// token makes a token that stands for bytes in the text; among its alternatives it has the same.
+func (a *answer) token(s scored, bytes []byte) server.Token {
+	t := server.Token{ID: s.id, Bytes: bytes, Logprob: s.logprob}
 	for _, c := range s.top {
-		t.Top = append(t.Top, server.TopToken{ID: c.id, Bytes: a.tok.TokenBytes(c.id), Logprob: c.weight})
+		top := server.TopToken{ID: c.id, Bytes: bytes, Logprob: c.weight}
+		if c.id != s.id {
+			top.Bytes = a.tok.TokenBytes(c.id)
+		}
+		t.Top = append(t.Top, top)
 	}
 	return t
+}
+
+// textBytes are what a token adds to an answer: nothing for control tokens.
+func (a *answer) textBytes(id int32) []byte {
+	if a.tok.IsControl(id) {
+		return nil
+	}
+	return a.tok.TokenBytes(id)
 }
 
 // decode adds a token and returns the text that it completes.
 func (a *answer) decode(s scored) string {
 	at := a.out + len(a.text)
-	h := heldToken{Token: a.token(s), start: at + a.dec.Held()}
+	h := heldToken{Token: a.token(s, a.textBytes(s.id)), start: at + a.dec.Held()}
 	text := ""
 	if len(h.Bytes) > 0 {
 		text = a.dec.Push(s.id)
@@ -138,16 +151,18 @@ func (a *answer) search(text string) bool {
 	return true
 }
 
-// flush ends an answer whose last token was sampled: nothing is held any more.
-func (a *answer) flush(f finish) {
+// flush ends an answer whose last token was sampled: nothing is held any more. It returns false where a stop string ended it
+// before that token.
+func (a *answer) flush(f finish) bool {
 	text := a.dec.Flush()
 	a.text = append(a.text, text...)
 	a.settle(a.out + len(a.text))
 	if a.search(text) {
-		return
+		return false
 	}
 	a.release(a.out + len(a.text))
 	a.end(f)
+	return true
 }
 
 func (a *answer) end(f finish) {

@@ -314,7 +314,7 @@ func must(t testing.TB, e *Engine, prompt []int32, s server.Sampling) output {
 // scripted makes a fake's answers follow a text, from the position behind a prompt of n tokens on; then EOS.
 func scripted(text string, n int) func(uint64, int) int32 {
 	return func(_ uint64, position int) int32 {
-		if i := position - n + 1; i < len(text) {
+		if i := position - n + 1; i >= 0 && i < len(text) {
 			return int32(text[i])
 		}
 		return eosID

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -16,6 +17,10 @@ var _ server.Generator = (*Engine)(nil)
 // Model implements server.Generator.
 func (e *Engine) Model() server.ModelInfo { return e.info }
 
+// countedContexts: a prompt is counted to its end where it is no longer than so many contexts. Beyond, nobody needs to know
+// by how much it is too long.
+const countedContexts = 2
+
 // Prepare implements server.Generator. A chat's prompt is what the model's template makes of it: the template's own text may
 // hold control tokens, a message's never becomes one, and BOS comes from the template or not at all. A plain prompt gets
 // BOS where the model expects it and the prompt doesn't begin with it; token ids are taken as they are.
@@ -25,25 +30,37 @@ func (e *Engine) Prepare(ctx context.Context, in server.Input) (server.Prompt, e
 	case in.Messages != nil:
 		return e.prepareChat(in)
 	case in.HasText:
-		p := server.Prompt{Text: in.Text}
-		if in.ParseSpecial {
-			p.Tokens = tok.EncodeSpecial(in.Text)
-		} else {
-			p.Tokens = tok.Encode(in.Text)
+		tokens, err := e.encode([]tokenizer.Segment{{Text: in.Text, Trusted: in.ParseSpecial}})
+		if err != nil {
+			return server.Prompt{}, err
 		}
-		if tok.AddBOS() && (len(p.Tokens) == 0 || p.Tokens[0] != tok.BOS()) {
-			p.Tokens = append([]int32{tok.BOS()}, p.Tokens...)
+		p := server.Prompt{Tokens: tokens, Text: in.Text}
+		if tok.AddBOS() && (len(tokens) == 0 || tokens[0] != tok.BOS()) {
+			p.Tokens, p.Added = append([]int32{tok.BOS()}, tokens...), 1
 		}
 		return p, ctx.Err()
+	case len(in.Tokens) > e.info.ContextLength:
+		return server.Prompt{}, e.tooLong("%d tokens", len(in.Tokens))
 	default:
-		for _, id := range in.Tokens {
-			if id < 0 || int(id) >= e.vocab {
-				return server.Prompt{}, &server.RequestError{Param: "prompt",
-					Message: fmt.Sprintf("token %d of the prompt is not in the vocabulary of %d", id, e.vocab)}
-			}
-		}
 		return server.Prompt{Tokens: in.Tokens, Text: tok.ToText(in.Tokens)}, ctx.Err()
 	}
+}
+
+func (e *Engine) encode(segments []tokenizer.Segment) ([]int32, error) {
+	most := countedContexts * e.info.ContextLength
+	tokens, ok := e.rt.Tokenizer.EncodeWithin(segments, most)
+	if !ok {
+		return nil, e.tooLong("more than %d tokens", most)
+	}
+	return tokens, nil
+}
+
+const codeTooLong = "context_length_exceeded"
+
+// tooLong refuses a prompt whose size the format and its arguments say.
+func (e *Engine) tooLong(format string, args ...any) error {
+	return &server.RequestError{Code: codeTooLong, Message: fmt.Sprintf("the prompt has "+format+
+		", but the context is %d tokens for prompt and answer together", append(args, e.info.ContextLength)...)}
 }
 
 func (e *Engine) prepareChat(in server.Input) (server.Prompt, error) {
@@ -54,6 +71,9 @@ func (e *Engine) prepareChat(in server.Input) (server.Prompt, error) {
 		}
 		return server.Prompt{}, &server.RequestError{Param: "messages", Message: why + "; /v1/completions takes plain text"}
 	}
+	if len(in.Messages) > e.info.ContextLength {
+		return server.Prompt{}, e.tooLong("%d messages", len(in.Messages)) // each of which takes at least a token
+	}
 	messages := make([]chat.Message, len(in.Messages))
 	for i, m := range in.Messages {
 		messages[i] = chat.Message{Role: m.Role, Name: m.Name, Content: m.Content}
@@ -61,7 +81,12 @@ func (e *Engine) prepareChat(in server.Input) (server.Prompt, error) {
 	rendered, err := e.rt.Template.Render(messages,
 		chat.RenderOptions{AddGenerationPrompt: !in.ContinueFinal, ContinueFinal: in.ContinueFinal})
 	if err != nil {
-		return server.Prompt{}, &server.RequestError{Param: "messages", Message: err.Error()}
+		refused := &server.RequestError{Param: "messages", Message: err.Error()}
+		var failed *chat.TemplateError
+		if errors.As(err, &failed) && failed.TooLong {
+			refused.Code = codeTooLong
+		}
+		return server.Prompt{}, refused
 	}
 	segments := make([]tokenizer.Segment, len(rendered))
 	var text strings.Builder
@@ -69,5 +94,9 @@ func (e *Engine) prepareChat(in server.Input) (server.Prompt, error) {
 		segments[i] = tokenizer.Segment(s)
 		text.WriteString(s.Text)
 	}
-	return server.Prompt{Tokens: e.rt.Tokenizer.EncodeSegments(segments), Text: text.String()}, nil
+	tokens, err := e.encode(segments)
+	if err != nil {
+		return server.Prompt{}, err
+	}
+	return server.Prompt{Tokens: tokens, Text: text.String()}, nil
 }

@@ -37,6 +37,7 @@ type request struct {
 	e       *Engine
 	s       server.Sampling
 	prompt  []int32
+	hidden  int     // leading tokens of the prompt that its text doesn't hold
 	most    int     // tokens of an answer
 	ends    []int32 // tokens that end an answer
 	choices []*choice
@@ -136,8 +137,6 @@ func (e *Engine) admit(r *request) error {
 	return nil
 }
 
-const codeTooLong = "context_length_exceeded"
-
 // newRequest checks a request; what is wrong with it is a *server.RequestError.
 func (e *Engine) newRequest(p server.Prompt, s server.Sampling) (*request, error) {
 	if s.N == 0 {
@@ -159,7 +158,7 @@ func (e *Engine) newRequest(p server.Prompt, s server.Sampling) (*request, error
 	if err != nil {
 		return nil, err
 	}
-	r := &request{e: e, s: s, prompt: p.Tokens, most: most, left: s.N,
+	r := &request{e: e, s: s, prompt: p.Tokens, hidden: p.Added, most: most, left: s.N,
 		wake: make(chan struct{}, 1), ready: make(chan struct{}, 1)}
 	if !s.IgnoreEOS {
 		r.ends = append(r.ends, e.rt.Model.EOS()...)
@@ -190,8 +189,7 @@ func (e *Engine) newRequest(p server.Prompt, s server.Sampling) (*request, error
 func (e *Engine) answerLength(n int, s *server.Sampling) (int, error) {
 	room := e.info.ContextLength - n
 	if room < 0 || room == 0 && s.MaxTokens != 0 {
-		return 0, &server.RequestError{Code: codeTooLong, Message: fmt.Sprintf(
-			"the prompt has %d tokens, but the context is %d tokens for prompt and answer together", n, e.info.ContextLength)}
+		return 0, e.tooLong("%d tokens", n)
 	}
 	if s.MaxTokens < 0 || s.MaxTokens > room && !s.MaxTokensExplicit {
 		return room, nil

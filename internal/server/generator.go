@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Generator produces text with one model. It is safe for concurrent use. The engine's adapter in cmd implements it.
+// Generator produces text with one model. It is safe for concurrent use. Package engine's Engine is one.
 type Generator interface {
 	Model() ModelInfo
 	// Prepare renders and tokenises. A failure that the client can mend is a *RequestError.
@@ -60,6 +60,7 @@ type Input struct {
 type Prompt struct {
 	Tokens []int32
 	Text   string
+	Added  int // leading tokens that Text doesn't hold: BOS
 }
 
 // Sampling says how to choose tokens and when to stop. The zero value of a field means "off", but for Temperature
@@ -99,7 +100,7 @@ type Stream interface {
 type Chunk struct {
 	Index        int // choice
 	Text         string
-	Tokens       []Token // tokens that became visible with Text; with logprobs their values
+	Tokens       []Token // tokens that became visible with Text; with logprobs their values. A token that ended the choice is the last
 	Prompt       []Token // PromptLogprobs: the prompt's tokens, once, on the first chunk of choice 0
 	FinishReason string  // "", stop, length
 	StopReason   string  // the stop string that matched, if any
@@ -107,7 +108,8 @@ type Chunk struct {
 }
 
 // Token is a token of the output with its bytes and, where asked for, log-probabilities (natural log, of the raw
-// distribution before temperature and penalties; never -Inf: at least -9999).
+// distribution before temperature and penalties; never -Inf: at least -9999). It has no bytes where it is no part of the text:
+// control tokens of an answer, the one that ended it, and those of a prompt that were added to it.
 type Token struct {
 	ID      int32
 	Bytes   []byte

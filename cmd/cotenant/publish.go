@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"cotenant/internal/inspect"
+	"cotenant/internal/publish"
+)
+
+func newPublish() *cobra.Command {
+	var out string
+	var hosts []string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "publish REPORT --out DIR",
+		Short: "Make a report public: private values replaced by labels, and a list of them",
+		Long: "Reads what `cotenant inspect --json` printed (- reads stdin) and writes report.json and report.txt, in which UUIDs, host names,\n" +
+			"paths and addresses are replaced by labels, and replaced.json, which lists each label and where it stands. This machine's\n" +
+			"name is replaced wherever it stands; --host-name names more. Nothing is written where a private value would stay.",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef(c, "want one report, for instance `cotenant inspect --json >report.json; cotenant publish report.json --out public/`")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return runPublish(c, args[0], out, hosts, asJSON) },
+	}
+	c.Flags().StringVar(&out, "out", "", "folder for the public files; must be empty or new")
+	c.Flags().StringArrayVar(&hosts, "host-name", nil, "one more machine's name to replace; repeatable")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the list of replacements as JSON")
+	return describe(c, "files", "0  written", "1  could not be written", "4  not a report, or a private value would have stayed")
+}
+
+func runPublish(c *cobra.Command, path, out string, hosts []string, asJSON bool) error {
+	data, err := readReport(c, path)
+	if err != nil {
+		return &exit{exitUnchecked, err, ""}
+	}
+	if name, err := os.Hostname(); err == nil {
+		short, _, _ := strings.Cut(name, ".")
+		hosts = append(hosts, name, short)
+	}
+	p, err := publish.Report(data, publish.Options{HostNames: hosts})
+	if err != nil {
+		return &exit{exitUnchecked, err, ""}
+	}
+	var report inspect.Report
+	if err := json.Unmarshal(p.Document, &report); err != nil {
+		return &exit{exitUnchecked, fmt.Errorf("not a report of inspect: %w", err), ""}
+	}
+	if err := newFolder(c, out); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name  string
+		write func(io.Writer) error
+	}{
+		{"report.json", func(w io.Writer) error { _, err := w.Write(p.Document); return err }},
+		{"report.txt", report.WriteTable},
+		{"replaced.json", func(w io.Writer) error { return printJSON(w, p.List) }},
+	} {
+		if err := writeNew(filepath.Join(out, f.name), f.write); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		return printJSON(c.OutOrStdout(), p.List)
+	}
+	w := c.OutOrStdout()
+	fmt.Fprintf(w, "Written to %s: report.json, report.txt, replaced.json. Replaced:\n", out)
+	for _, r := range p.List.Replaced {
+		fmt.Fprintf(w, "  %s  %s, %d times\n", r.Label, strings.ReplaceAll(r.Kind, "_", " "), r.Count)
+	}
+	if len(p.List.Replaced) == 0 {
+		fmt.Fprintln(w, "  nothing")
+	}
+	return nil
+}
+
+// readReport reads a file, or stdin for "-". A folder is a run, which this version can't publish.
+func readReport(c *cobra.Command, path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(io.LimitReader(c.InOrStdin(), 64<<20+1))
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the report: %w", err)
+	}
+	if info.IsDir() {
+		return nil, errors.New("reading the report: " + path + " is a folder; this version publishes reports of `cotenant inspect --json`, not runs")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the report: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 64<<20+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the report: %w", err)
+	}
+	return data, nil
+}
+
+// writeNew makes a file that must not exist.
+func writeNew(path string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}

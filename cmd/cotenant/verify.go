@@ -12,6 +12,7 @@ import (
 
 	"cotenant/internal/ledger"
 	"cotenant/internal/verify"
+	"cotenant/internal/verify/fak"
 )
 
 func newVerify() *cobra.Command {
@@ -21,7 +22,9 @@ func newVerify() *cobra.Command {
 		Use:   "verify PATH…",
 		Short: "Check the evidence of a run, offline",
 		Long: "Computes everything in a run folder's ledger again from its rows, and holds it against a table of rules. Says what the\n" +
-			"ledger establishes, what it does not, and why. --explain prints the rules.",
+			"ledger establishes, what it does not, and why. --explain prints the rules.\n" +
+			"A ledger.json without its folder is held to its own numbers alone, and establishes nothing. A ledger of the predecessor's\n" +
+			"(fak-microcontext-*) is judged by its own rules, with what ours would ask for beside it.",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && !explain {
 				return usagef(c, "no run folder: say which, for instance `cotenant verify run/`")
@@ -67,9 +70,9 @@ func readPublicKey(path string) (ed25519.PublicKey, error) {
 func verifyAll(w io.Writer, paths []string, opts verify.Options, asJSON bool) error {
 	code := exitYes
 	var problems []string
-	reports := []*verify.Report{}
+	reports := []judged{}
 	for _, path := range paths {
-		r, err := verify.Dir(path, opts)
+		r, err := judge(path, opts)
 		if err != nil {
 			if !errors.Is(err, verify.ErrUnreadable) {
 				return err
@@ -80,11 +83,11 @@ func verifyAll(w io.Writer, paths []string, opts verify.Options, asJSON bool) er
 		}
 		if c := r.ExitCode(); c != exitYes {
 			code = max(code, c)
-			problems = append(problems, fmt.Sprintf("%s: %d of %d rules failed", path, len(r.Failed()), len(r.Results)))
+			problems = append(problems, path+": "+r.problem())
 		}
 		reports = append(reports, r)
 		if !asJSON {
-			printReport(w, path, r)
+			r.print(w, path)
 		}
 	}
 	if asJSON {
@@ -101,6 +104,56 @@ func verifyAll(w io.Writer, paths []string, opts verify.Options, asJSON bool) er
 	}
 	return &exit{code, errors.New(strings.Join(problems, "\n")), ""}
 }
+
+// judged is a report on one path.
+type judged interface {
+	ExitCode() int
+	problem() string // why the exit code isn't 0
+	print(w io.Writer, path string)
+}
+
+// maxEvidence bounds a file that is judged by itself.
+const maxEvidence = 16 << 20
+
+// judge reads what path is: a run folder, a ledger without its folder, or a ledger of the predecessor's.
+func judge(path string, opts verify.Options) (judged, error) {
+	info, err := os.Stat(path)
+	if err != nil || info.IsDir() {
+		r, err := verify.Dir(path, opts)
+		return runReport{r}, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", verify.ErrUnreadable, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxEvidence+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", verify.ErrUnreadable, err)
+	case len(data) > maxEvidence:
+		return nil, fmt.Errorf("%w: it has more than %d bytes", verify.ErrUnreadable, maxEvidence)
+	case !fak.Is(data):
+		r, err := verify.LedgerFile(data, opts)
+		return runReport{r}, err
+	case len(opts.Keys) > 0:
+		return nil, fmt.Errorf("%w: a key was given, and ledgers of this kind aren't signed", verify.ErrUnreadable)
+	}
+	r, err := fak.Judge(data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", verify.ErrUnreadable, err)
+	}
+	return fakReport{r}, nil
+}
+
+// runReport is the report on a run folder or on its ledger alone.
+type runReport struct{ *verify.Report }
+
+func (r runReport) problem() string {
+	return fmt.Sprintf("%d of %d rules failed", len(r.Failed()), len(r.Results))
+}
+
+func (r runReport) print(w io.Writer, path string) { printReport(w, path, r.Report) }
 
 func printReport(w io.Writer, path string, r *verify.Report) {
 	counts := map[string]int{}
@@ -131,6 +184,12 @@ func printClaims(w io.Writer, r *verify.Report) {
 			fmt.Fprintf(w, "  %s\n", claimText(c))
 		}
 	}
+	if len(r.States) > 0 {
+		fmt.Fprintln(w, "States, without what would establish it")
+		for _, c := range r.States {
+			fmt.Fprintf(w, "  %s\n", claimText(c))
+		}
+	}
 	for _, part := range []struct {
 		title string
 		list  []ledger.Statement
@@ -146,7 +205,7 @@ func printClaims(w io.Writer, r *verify.Report) {
 }
 
 func explainRules(w io.Writer, asJSON bool) error {
-	rules := verify.Rules()
+	rules := append(verify.Rules(), verify.IntegrityRules()...) // these of a ledger without its folder
 	if asJSON {
 		return printJSON(w, rules)
 	}

@@ -17,6 +17,10 @@ func TTFTClaimable(c *Counts, ttft *Distribution) bool {
 	return ttft.N > 0 && c.TTFTMissing == 0 && c.Turns > 0 && c.Buffered*1_000_000 <= MaxBufferedPPM*c.Turns
 }
 
+// Restate computes claims and non-claims again from what else stands in l: its numbers, its admission and what it says was not
+// exposed.
+func Restate(l *Ledger) ([]Claim, []Statement) { return claims(l) }
+
 // claims lists what the run establishes and what it doesn't. A run that isn't admitted establishes nothing.
 func claims(l *Ledger) ([]Claim, []Statement) {
 	out := []Claim{}

@@ -23,7 +23,11 @@ func TestFormatPage(t *testing.T) {
 	for _, s := range ledger.SeriesNames() {
 		series = append(series, "`"+s+"`")
 	}
-	var rules strings.Builder
+	var rules, integrity strings.Builder
+	integrity.WriteString("| id | of a ledger without its folder, holds if |\n|---|---|\n")
+	for _, r := range IntegrityRules() {
+		fmt.Fprintf(&integrity, "| %s | **%s.** %s |\n", r.ID, r.Title, r.Explain)
+	}
 	rules.WriteString("| id | holds if | from contexts | rests on |\n|---|---|---|---|\n")
 	for _, r := range Rules() {
 		from := "every run"
@@ -33,7 +37,7 @@ func TestFormatPage(t *testing.T) {
 		fmt.Fprintf(&rules, "| %s | **%s.** %s | %s | %s |\n", r.ID, r.Title, r.Explain, from, strings.Join(r.After, ", "))
 	}
 	want := page
-	for name, text := range map[string]string{"outcomes": strings.Join(outcomes, ", ") + ".\n", "series": strings.Join(series, ", ") + ".\n", "rules": rules.String()} {
+	for name, text := range map[string]string{"outcomes": strings.Join(outcomes, ", ") + ".\n", "series": strings.Join(series, ", ") + ".\n", "rules": rules.String(), "integrity": integrity.String()} {
 		start, end := "<!-- "+name+" -->\n", "<!-- end -->"
 		before, rest, ok := strings.Cut(want, start)
 		_, after, ok2 := strings.Cut(rest, end)

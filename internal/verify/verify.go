@@ -22,6 +22,7 @@ const RulesVersion = 1
 // Grades of a report: how much of the ledger was computed again.
 const (
 	GradeRecomputed = "recomputed" // every aggregate from its rows
+	GradeIntegrity  = "integrity"  // the ledger alone: its form, and its numbers against each other
 )
 
 // Options of a verification.
@@ -57,6 +58,7 @@ type Report struct {
 	SignedBy      string             `json:"signed_by"` // key id, empty if no signature was checked
 	Results       []Result           `json:"results"`
 	Establishes   []ledger.Claim     `json:"establishes"` // empty unless Holds
+	States        []ledger.Claim     `json:"states"`      // what a ledger without its rows claims, none of it established
 	DoesNot       []ledger.Statement `json:"does_not"`
 	NotExposed    []ledger.Statement `json:"not_exposed"`
 }
@@ -97,23 +99,33 @@ func Dir(dir string, opts Options) (*Report, error) {
 // report judges what was read.
 func (e *evidence) report() *Report {
 	r := &Report{SchemaVersion: 1, Operation: "verify", RunID: e.config.RunID, Contract: e.config.Contract, Contexts: e.config.Contexts,
-		RulesVersion: RulesVersion, Grade: GradeRecomputed, Holds: true, Establishes: []ledger.Claim{}, NotExposed: e.claimed.NotExposed}
-	verdicts := map[string]string{}
-	for _, rule := range Rules() {
-		res := e.judge(&rule, verdicts)
-		verdicts[rule.ID] = res.Result
-		r.Holds = r.Holds && res.Result != Fail
-		r.Results = append(r.Results, res)
-	}
+		RulesVersion: RulesVersion, Grade: GradeRecomputed, Holds: true, Establishes: []ledger.Claim{}, States: []ledger.Claim{}, NotExposed: e.claimed.NotExposed}
+	r.judge(e, Rules())
 	r.SignedBy = e.signedBy
 	if r.Holds {
 		r.Establishes, r.DoesNot = e.claimed.Claims, e.claimed.NonClaims
 		return r
 	}
+	r.refuse()
+	return r
+}
+
+// judge applies rules in their order.
+func (r *Report) judge(e *evidence, rules []Rule) {
+	verdicts := map[string]string{}
+	for _, rule := range rules {
+		res := e.judge(&rule, verdicts)
+		verdicts[rule.ID] = res.Result
+		r.Holds = r.Holds && res.Result != Fail
+		r.Results = append(r.Results, res)
+	}
+}
+
+// refuse says for each failed rule that nothing is established.
+func (r *Report) refuse() {
 	for _, f := range r.Failed() {
 		r.DoesNot = append(r.DoesNot, ledger.Statement{ID: f.Rule, Reason: "nothing is established while this fails: " + f.Detail})
 	}
-	return r
 }
 
 // judge applies a rule whose predecessors have been judged.

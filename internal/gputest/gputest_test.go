@@ -1,10 +1,16 @@
 package gputest
 
 import (
+	"context"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
+
+	"cotenant/internal/bounded"
 )
 
 func TestMain(m *testing.M) {
@@ -108,4 +114,53 @@ func TestHosts(t *testing.T) {
 		t.Errorf("%d hosts, at least 40 are promised", len(seen))
 	}
 	t.Logf("%d hosts", len(seen))
+}
+
+// What hangs, hangs in the way that its name says, and a bounded run returns all the same.
+func TestHungPrograms(t *testing.T) {
+	for name, c := range map[string]struct {
+		state   string
+		outcome bounded.Outcome
+		out     string
+	}{
+		"smi-uninterruptible": {"D", bounded.TimedOut, ""},
+		"smi-grandchild":      {"S", bounded.TimedOut, "GPU 0: partial output\n"},
+	} {
+		m := Start(t, Named(name))
+		start := time.Now()
+		r := bounded.Run(context.Background(), bounded.Command{Path: m.Path("/usr/bin/nvidia-smi"), Env: m.Env, Timeout: 500 * time.Millisecond})
+		if took := time.Since(start); took > 500*time.Millisecond+bounded.Overrun+time.Second {
+			t.Errorf("%s took %v", name, took)
+		}
+		if r.Outcome != c.outcome || r.State != c.state || !r.PipesHeld || string(r.Stdout) != c.out {
+			t.Errorf("%s: %+v, %q", name, r, r.Stdout)
+		}
+	}
+}
+
+func TestDocker(t *testing.T) {
+	m := Start(t, Named("docker-host-cdi"))
+	c := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", m.Path("/var/run/docker.sock"))
+	}}}
+	defer c.CloseIdleConnections()
+	for path, want := range map[string]int{"/version": 200, "/v1.24/info": 200, "/containers/json": 404} {
+		res, err := c.Get("http://docker" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%s: %d", path, res.StatusCode)
+		}
+	}
+	res, err := c.Post("http://docker/containers/create", "application/json", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if got := m.Mutations(); res.StatusCode != 405 || len(got) != 1 {
+		t.Errorf("%d, %q", res.StatusCode, got)
+	}
 }

@@ -95,7 +95,7 @@ const maxAttempts = 3
 // Driver asks libcuda, in child processes, and returns by the deadline. It never returns an error: what went wrong is in
 // the report.
 func Driver(ctx context.Context, o Options) Report {
-	r := Report{MPSBypassed: true, SideEffects: []string{
+	r := Report{Attempts: []Attempt{}, Answer: Answer{Devices: []Device{}}, MPSBypassed: true, SideEffects: []string{
 		"cuInit may load the kernel module and create device nodes, and initialises GPUs that no process holds",
 	}}
 	if err := dl.Available(); err != nil {
@@ -109,7 +109,6 @@ func Driver(ctx context.Context, o Options) Report {
 	deadline := time.Now().Add(timeout)
 	names := Candidates(o.Root, o.env())
 	if len(names) == 0 {
-		r.Attempts, r.Devices = []Attempt{}, []Device{}
 		r.Status, r.Reason = observe.Unavailable, "no libcuda.so.1 was found"
 		return r
 	}
@@ -167,7 +166,7 @@ func (o Options) attempt(ctx context.Context, names []string, timeout time.Durat
 	res, err := isolated(ctx, DriverTask, driverRequest{names}, o.env(), timeout)
 	at := Attempt{Asked: names, Outcome: res.Outcome, WallUS: res.WallUS, Calling: res.Calling, State: res.State, Noise: observe.Clip(res.Noise)}
 	if err != nil {
-		return at, Answer{}, observe.BlockedByEnvironment, err.Error()
+		return at, Answer{Devices: []Device{}}, observe.BlockedByEnvironment, err.Error()
 	}
 	a, un := assemble(res.Parts)
 	if a.Library != nil {

@@ -34,7 +34,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	if r.ContentLength > 0 {
 		body = make([]byte, 0, min(r.ContentLength, 64<<10)+1)
 	}
-	body, err = readAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBody), body)
+	body, err = readAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBody), body, r.ContentLength)
 	if err == nil {
 		// The deadline of limitReads would end the wait for the answer too, which watches the connection by reading from it.
 		http.NewResponseController(w).SetReadDeadline(time.Time{}) //nolint:errcheck // see limitReads
@@ -51,8 +51,8 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	return nil, nil, openai.BadRequest("", "body can't be read: it ends before its length or is framed wrongly")
 }
 
-// limitReads gives a request with a body its time for that. Where the body isn't read to its end the deadline stays: before it
-// answers, net/http passes over what is left, and a client that never sends it would hold the handler for ever.
+// limitReads gives a request with a body its time for that. Where the body isn't read to its end the deadline stays, for whoever
+// passes over what is left: a client that never sends it would hold the handler for ever.
 func (s *Server) limitReads(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		rc := http.NewResponseController(w)
@@ -60,10 +60,29 @@ func (s *Server) limitReads(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func readAll(r io.Reader, b []byte) ([]byte, error) {
+// mostPassedOver is what is read of a body that nobody wants: three times the default limit.
+const mostPassedOver = 32 << 20
+
+// passOver reads what a refused request has left of its body, and reports whether that was all of it. Many clients read nothing
+// before they have sent everything: closing on them resets the connection, and they never see why they were refused. A client that
+// asks first (Expect: 100-continue) hasn't sent anything.
+func passOver(r *http.Request) bool {
+	if r.ContentLength > mostPassedOver || r.Header.Get("Expect") != "" {
+		return false
+	}
+	_, err := io.CopyN(io.Discard, r.Body, mostPassedOver)
+	return err == io.EOF
+}
+
+// readAll appends what r holds to b, up to EOF. b doubles as it fills, but not beyond size where that isn't negative.
+func readAll(r io.Reader, b []byte, size int64) ([]byte, error) {
 	for {
 		if len(b) == cap(b) {
-			b = append(b, 0)[:len(b)]
+			grown := 2*cap(b) + 512
+			if size >= 0 {
+				grown = max(min(grown, int(size)+1), len(b)+1) // the last byte is for the read that finds the end
+			}
+			b = append(make([]byte, 0, grown), b...)
 		}
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]

@@ -31,7 +31,6 @@ func (a *answer) collect(ctx context.Context, w http.ResponseWriter, src source)
 		if err != nil {
 			return err
 		}
-		ch.begun = true
 		ch.text = append(ch.text, c.Text...)
 		if a.q.Logprobs {
 			ch.logprobs = append(ch.logprobs, tokenLogprobs(c.Tokens)...)

@@ -49,6 +49,10 @@ var (
 var errInternal = &openai.Error{Status: 500, Type: openai.TypeServer, Code: "internal_error",
 	Message: "internal error; the server's log has it under this request's X-Request-Id"}
 
+// errCancelled is read by clients alone that closed their sending side and go on listening.
+var errCancelled = &openai.Error{Status: 400, Type: openai.TypeInvalidRequest, Code: "cancelled",
+	Message: "the client closed its side of the connection before the answer was there, which cancels the request"}
+
 // failure maps an error to what the client is told. SDKs retry 408, 409, 429 and 500 up by themselves, so these are given only
 // where a retry can help. What an internal error says stays in the log.
 func (s *Server) failure(err error) *failure {
@@ -76,7 +80,7 @@ func (s *Server) failure(err error) *failure {
 		return &failure{reason: reasonSlowClient, err: &openai.Error{Status: 408, Type: openai.TypeInvalidRequest,
 			Code: "timeout", Message: "the client is too slow"}}
 	case errors.Is(err, errClientGone), errors.Is(err, context.Canceled):
-		return &failure{reason: reasonCancelled, err: errInternal}
+		return &failure{reason: reasonCancelled, err: errCancelled}
 	}
 	return &failure{reason: reasonInternal, err: errInternal}
 }

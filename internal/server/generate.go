@@ -238,21 +238,17 @@ func (a *answer) observe(prompt int, c *Chunk) (*choice, int, error) {
 	return ch, index, nil
 }
 
-// usage adds the choices up. A prompt counts once, however many choices it has, and so do its cached tokens: those of the choice
-// that found fewest, since the others may have found what that one computed.
+// usage adds the choices up. A prompt counts once, however many choices it has, and so do its cached tokens: those of the first
+// choice, since the others may have found what that one computed.
 func (a *answer) usage() openai.Usage {
 	var u openai.Usage
-	for i, p := range a.prompts {
-		u.Prompt += len(p.Tokens)
-		cached := -1
-		for j := range a.q.N {
-			ch := &a.choices[i*a.q.N+j]
-			u.Completion += ch.usage.CompletionTokens
-			if ch.begun && (cached < 0 || ch.usage.CachedTokens < cached) {
-				cached = ch.usage.CachedTokens
-			}
+	for i := range a.choices {
+		ch := &a.choices[i]
+		u.Completion += ch.usage.CompletionTokens
+		if i%a.q.N == 0 {
+			u.Prompt += len(a.prompts[i/a.q.N].Tokens)
+			u.Cached += ch.usage.CachedTokens
 		}
-		u.Cached += max(cached, 0)
 	}
 	return u
 }

@@ -166,8 +166,8 @@ func (s *Server) fail(w *recorder, r *http.Request, err error) {
 	if w.status != 0 {
 		return
 	}
-	if f.reason == reasonTooLarge || f.reason == reasonSlowClient {
-		w.Header().Set("Connection", "close") // the rest of the body isn't worth reading
+	if !passOver(r) {
+		w.Header().Set("Connection", "close")
 	}
 	refuse(w, f)
 }

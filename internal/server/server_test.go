@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -233,6 +234,33 @@ func TestBodyLimits(t *testing.T) {
 	}
 	if s.bodies.Load() != 2000 {
 		t.Errorf("%d bytes are still booked", s.bodies.Load()-2000)
+	}
+}
+
+// TestRefusalsReachBigSenders: many clients read nothing before their whole body is out. Closing on them would lose the answer.
+func TestRefusalsReachBigSenders(t *testing.T) {
+	_, ts := start(t, Config{Generators: []Generator{newScripted()}, APIKey: "k"})
+	const size = 24 << 20 // more than the sockets' buffers take
+	body := strings.Repeat(" ", size)
+	for head, want := range map[string]string{
+		"POST /v1/completions HTTP/1.1\r\nAuthorization: Bearer k\r\n":                             "413",
+		"POST /v1/completions HTTP/1.1\r\n":                                                        "401",
+		"POST /v1/completions HTTP/1.1\r\nAuthorization: Bearer k\r\nContent-Type: text/plain\r\n": "415",
+		"POST /v1/nope HTTP/1.1\r\n":                                                               "404",
+	} {
+		for _, framing := range []string{fmt.Sprintf("Content-Length: %d\r\n\r\n%s", size, body), fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", size, body)} {
+			conn, err := net.Dial("tcp", ts.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_, err = io.WriteString(conn, head+"Host: x\r\n"+framing)
+			io.WriteString(conn, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+			b, _ := io.ReadAll(conn)
+			if text := string(b); err != nil || !strings.HasPrefix(text, "HTTP/1.1 "+want) || !strings.Contains(text, "HTTP/1.1 200") {
+				t.Errorf("%q: %v, %.300q", head, err, text)
+			}
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -70,6 +71,29 @@ func TestDisconnect(t *testing.T) {
 				t.Error("nothing was cancelled")
 			}
 		})
+	}
+}
+
+// TestHalfClosed: a client that closes its sending side has gone away for all that can be known, but it may still read.
+func TestHalfClosed(t *testing.T) {
+	g := newScripted()
+	g.answer = endless
+	s, ts := start(t, Config{Generators: []Generator{g}})
+	conn, err := net.Dial("tcp", ts.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(good), good)
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 400 ") || !strings.Contains(string(b), `"code":"cancelled"`) {
+		t.Errorf("%v, %q", err, b)
+	}
+	if metric(t, s, `cotenant_requests_failed_total{reason="cancelled"}`) != 1 {
+		t.Error("not booked as cancelled")
 	}
 }
 

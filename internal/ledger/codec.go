@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -72,11 +71,11 @@ func newCodec(t reflect.Type, signed bool) *codec {
 		c.kind = kindStruct
 		for i := range t.NumField() {
 			f := t.Field(i)
-			name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+			name := f.Tag.Get("json")
 			if name == "" || name == "-" {
 				panic(fmt.Sprintf("internal error: %s.%s has no JSON name", t, f.Name))
 			}
-			c.fields = append(c.fields, field{name, `"` + name + `":`, i, newCodec(f.Type, option == "signed")})
+			c.fields = append(c.fields, field{name, `"` + name + `":`, i, newCodec(f.Type, f.Tag.Get("ledger") == "signed")})
 		}
 		slices.SortFunc(c.fields, func(a, b field) int { return cmp.Compare(a.name, b.name) })
 	default:

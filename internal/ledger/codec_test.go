@@ -52,8 +52,7 @@ func fill(r *rand.Rand, v reflect.Value, signed bool) {
 		}
 	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
-			_, option, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-			fill(r, v.Field(i), option == "signed")
+			fill(r, v.Field(i), v.Type().Field(i).Tag.Get("ledger") == "signed")
 		}
 	}
 }
@@ -110,7 +109,7 @@ func TestUnmarshalRefuses(t *testing.T) {
 		D []inner `json:"d"`
 		E *inner  `json:"e"`
 		F bool    `json:"f"`
-		G int64   `json:"g,signed"`
+		G int64   `json:"g" ledger:"signed"`
 	}
 	const good = `{"a":1,"b":"x","c":null,"d":[{"n":2}],"e":null,"f":true,"g":-3}`
 	var v outer

@@ -73,7 +73,7 @@ type Sampling struct {
 	MaxTokens       int64  `json:"max_tokens"`
 	TemperatureE6   Opt    `json:"temperature_e6"`
 	TopPE6          Opt    `json:"top_p_e6"`
-	Seed            Opt    `json:"seed,signed"`
+	Seed            Opt    `json:"seed" ledger:"signed"`
 	Stream          bool   `json:"stream"`
 	IncludeUsage    bool   `json:"include_usage"`
 	ExtraBody       string `json:"extra_body"` // further members of the request body as sent, empty if none

@@ -36,7 +36,7 @@ type Ledger struct {
 
 	Counts  Counts  `json:"counts"`
 	Tokens  Tokens  `json:"tokens"`
-	WallUS  int64   `json:"wall_us,signed"`
+	WallUS  int64   `json:"wall_us" ledger:"signed"`
 	Rates   Rates   `json:"rates"`
 	Times   Times   `json:"times"`
 	Peaks   Peaks   `json:"peaks"`
@@ -113,9 +113,9 @@ type Rates struct {
 	ResultsPer1e6s     Opt `json:"results_per_1e6s"` // nonempty, usage-bearing results
 	PromptPer1e6s      Opt `json:"prompt_tokens_per_1e6s"`
 	CompletionPer1e6s  Opt `json:"completion_tokens_per_1e6s"`
-	WarmResults        Opt `json:"warm_results"`          // results after the first Workers of them
-	WarmWallUS         Opt `json:"warm_wall_us,signed"`   // from the end of the Workers-th result to the end of the last; null with several segments
-	WarmResultsPer1e6s Opt `json:"warm_results_per_1e6s"` // without the cost of filling caches
+	WarmResults        Opt `json:"warm_results"`                 // results after the first Workers of them
+	WarmWallUS         Opt `json:"warm_wall_us" ledger:"signed"` // from the end of the Workers-th result to the end of the last; null with several segments
+	WarmResultsPer1e6s Opt `json:"warm_results_per_1e6s"`        // without the cost of filling caches
 }
 
 // Times are distributions over results, but for those of the queue, which are over submitted contexts.
@@ -134,21 +134,21 @@ type Times struct {
 // Distribution of n times in µs.
 type Distribution struct {
 	N     int64    `json:"n"`
-	MinUS Opt      `json:"min_us,signed"`
+	MinUS Opt      `json:"min_us" ledger:"signed"`
 	P50   Quantile `json:"p50"`
 	P90   Quantile `json:"p90"`
 	P95   Quantile `json:"p95"`
 	P99   Quantile `json:"p99"`
 	P999  Quantile `json:"p999"`
-	MaxUS Opt      `json:"max_us,signed"`
-	SumUS Opt      `json:"sum_us,signed"` // null if it has an infinite member
+	MaxUS Opt      `json:"max_us" ledger:"signed"`
+	SumUS Opt      `json:"sum_us" ledger:"signed"` // null if it has an infinite member
 }
 
 // Quantile is one order statistic and how much it says. ValueUS describes the sample; UpperUS bounds the percentile that
 // the sample was drawn from, see Defs.Bound.
 type Quantile struct {
-	ValueUS  Opt    `json:"value_us,signed"`
-	UpperUS  Opt    `json:"upper_us,signed"`
+	ValueUS  Opt    `json:"value_us" ledger:"signed"`
+	UpperUS  Opt    `json:"upper_us" ledger:"signed"`
 	Evidence string `json:"evidence"`
 }
 
@@ -201,16 +201,16 @@ type TaskScore struct {
 // Samples is how the resource trace covers the run.
 type Samples struct {
 	Count          int64 `json:"count"`
-	SpanUS         int64 `json:"span_us,signed"` // sum over segments, first to last
+	SpanUS         int64 `json:"span_us" ledger:"signed"` // sum over segments, first to last
 	PeriodUS       int64 `json:"period_us"`
-	MaxGapUS       Opt   `json:"max_gap_us,signed"` // between two samples of one segment; the limit is max(3 periods, 3 s)
-	Covered        bool  `json:"covered"`           // each segment's samples reach from before its first request to after its last end
+	MaxGapUS       Opt   `json:"max_gap_us" ledger:"signed"` // between two samples of one segment; the limit is max(3 periods, 3 s)
+	Covered        bool  `json:"covered"`                    // each segment's samples reach from before its first request to after its last end
 	ScrapeErrors   int64 `json:"scrape_errors"`
 	ServerSamples  int64 `json:"server_samples"`
 	ServerRestarts int64 `json:"server_restarts"`
-	ClientCPUUS    Opt   `json:"client_cpu_us,signed"` // last minus first, summed over segments
-	ServerCPUUS    Opt   `json:"server_cpu_us,signed"`
-	HostBusyUS     Opt   `json:"host_busy_us,signed"`
+	ClientCPUUS    Opt   `json:"client_cpu_us" ledger:"signed"` // last minus first, summed over segments
+	ServerCPUUS    Opt   `json:"server_cpu_us" ledger:"signed"`
+	HostBusyUS     Opt   `json:"host_busy_us" ledger:"signed"`
 	ClientSharePPM Opt   `json:"client_share_ppm"` // of the CPU time that the host's cores had; null in process
 }
 
@@ -231,11 +231,11 @@ type SeriesSummary struct {
 
 // Reconciliation sets what the server counted against what the client did.
 type Reconciliation struct {
-	Quantity string `json:"quantity"`        // a series name
-	Client   int64  `json:"client"`          // over all rows
-	Outside  int64  `json:"outside"`         // the client's own requests outside the rows that fall into the samples' span (canary)
-	Server   int64  `json:"server"`          // last minus first
-	Residual int64  `json:"residual,signed"` // server - client; servers differ in what they count, see docs/metrics.md
+	Quantity string `json:"quantity"`                 // a series name
+	Client   int64  `json:"client"`                   // over all rows
+	Outside  int64  `json:"outside"`                  // the client's own requests outside the rows that fall into the samples' span (canary)
+	Server   int64  `json:"server"`                   // last minus first
+	Residual int64  `json:"residual" ledger:"signed"` // server - client; servers differ in what they count, see docs/metrics.md
 }
 
 // Claim is something that the run establishes. Its value stands in the ledger at Evidence.

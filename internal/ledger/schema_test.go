@@ -84,12 +84,12 @@ func (d *describer) object(t reflect.Type) map[string]any {
 	properties, required := map[string]any{}, []string{}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name := f.Tag.Get("json")
 		key := t.Name() + "." + name
 		if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.String {
 			key += "[]"
 		}
-		p := d.schemaOf(f.Type, option == "signed", closed[key])
+		p := d.schemaOf(f.Type, f.Tag.Get("ledger") == "signed", closed[key])
 		if c := d.comments[t.Name()+"."+f.Name]; c != "" {
 			p["description"] = c
 		}

@@ -137,6 +137,9 @@ func (e *Engine) setUp() error {
 	if c.MaxSeqs == 0 {
 		c.MaxSeqs = min(defaultMaxSeqs, m.MaxBatchTokens())
 	}
+	if c.MaxSeqs > m.MaxBatchTokens() {
+		return fmt.Errorf("engine: %d sequences at once, the model takes %d; give fewer with --max-seqs", c.MaxSeqs, m.MaxBatchTokens())
+	}
 	if c.MaxBatchTokens == 0 {
 		c.MaxBatchTokens = max(c.MaxSeqs, min(defaultBatchTokens, m.MaxBatchTokens()))
 	}

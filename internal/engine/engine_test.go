@@ -150,7 +150,7 @@ func TestChoicesShareOnePrefill(t *testing.T) {
 		t.Errorf("%d rows were computed, want %d", m.rows, want)
 	}
 	st := e.Stats()
-	if st.PromptTokens != 100 || st.PrefixQueryTokens != 800 || st.PrefixHitTokens != 7*96 || st.GeneratedTokens != 80 {
+	if st.PromptTokens != 100 || st.PrefixQueryTokens != 100 || st.PrefixHitTokens != 0 || st.GeneratedTokens != 80 {
 		t.Errorf("stats: prompt %d, query %d, hit %d, generated %d", st.PromptTokens, st.PrefixQueryTokens, st.PrefixHitTokens, st.GeneratedTokens)
 	}
 	again, err := generate(e, rep("base ", 20), s)
@@ -158,6 +158,9 @@ func TestChoicesShareOnePrefill(t *testing.T) {
 		t.Fatal(err)
 	}
 	compare(t, 0, again, outs)
+	if st := e.Stats(); st.PromptTokens != 200 || st.PrefixQueryTokens != 200 || st.PrefixHitTokens != 96 || again[0].usage.CachedTokens != 96 {
+		t.Errorf("stats: prompt %d, query %d, hit %d, usage %+v", st.PromptTokens, st.PrefixQueryTokens, st.PrefixHitTokens, again[0].usage)
+	}
 	other := int64(6)
 	s.Seed = &other
 	if again, _ = generate(e, rep("base ", 20), s); texts[again[0].text] {
@@ -208,6 +211,21 @@ func TestMemoryBoundsTheContext(t *testing.T) {
 	}
 	if out := must(t, e, rep("a", 100), server.Sampling{MaxTokens: -1, IgnoreEOS: true}); out.finish != "length" || out.usage.CompletionTokens != 60 {
 		t.Errorf("%s after %d tokens, want length after 60", out.finish, out.usage.CompletionTokens)
+	}
+}
+
+func TestSizesThatDontFit(t *testing.T) {
+	for flag, cfg := range map[string]Config{
+		"--max-seqs": {MaxSeqs: 513}, "--kv-memory": {KVMemory: 100}, "the model's is 400": {ContextLength: 401},
+		"hold 160": {ContextLength: 161, KVMemory: 8 * 16 * 10},
+	} {
+		m := newFake()
+		e, err := New(cfg, func() (Runtime, error) {
+			return Runtime{Model: m, Device: m, LogitsWidth: vocabSize + padding, Tokenizer: testTokenizer(t, false)}, nil
+		})
+		if e != nil || err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%+v: %v, want %q", cfg, err, flag)
+		}
 	}
 }
 

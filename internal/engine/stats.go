@@ -11,6 +11,8 @@ import (
 type counters struct {
 	queueWait, stepTokens histogram
 	promptTokens          uint64
+	queryTokens           uint64
+	hitTokens             uint64
 	nonFinite             uint64
 }
 
@@ -58,11 +60,16 @@ func (e *Engine) admitted(q *scheduler.Sequence) {
 	}
 	r.started = true
 	e.counts.promptTokens += uint64(len(r.prompt))
+	if !q.PromptOutputs {
+		e.counts.queryTokens += uint64(len(r.prompt))
+		e.counts.hitTokens += uint64(q.Cached())
+	}
 	e.counts.queueWait.observe(q.Wait().Seconds())
 }
 
-// Stats implements server.Generator. Of a request with several choices, each choice looks its prompt up in the prefix cache
-// and counts in PrefixQueryTokens and PrefixHitTokens; PromptTokens and QueueWait count the request once. GeneratedTokens
+// Stats implements server.Generator. A request counts once, as its first choice, however many choices it has and however
+// often they are preempted: PrefixHitTokens is what usage says was cached, and PrefixQueryTokens is PromptTokens but for
+// requests that want their prompt's log-probabilities, which reuse nothing. GeneratedTokens
 // counts the tokens of answers, as their usage does: not what was computed behind a stop string, or after a reader went.
 // QueueDepth counts requests of which nothing was computed yet; Waiting also those that were preempted and hold no page.
 func (e *Engine) Stats() server.Stats {
@@ -74,7 +81,7 @@ func (e *Engine) Stats() server.Stats {
 		PagesUsed: pages.Used, PagesFree: pages.Free, PagesCached: pages.Cached, PageTokens: e.cache.PageSize(),
 		Slots:     pages.Seqs,
 		QueueWait: e.counts.queueWait.snapshot(), StepTokens: e.counts.stepTokens.snapshot(),
-		PrefixQueryTokens: sched.QueryTokens, PrefixHitTokens: sched.HitTokens,
+		PrefixQueryTokens: e.counts.queryTokens, PrefixHitTokens: e.counts.hitTokens,
 		PromptTokens: e.counts.promptTokens, GeneratedTokens: e.generated.Load(),
 		Preemptions: sched.Preemptions, NonFiniteRows: e.counts.nonFinite, Steps: sched.Steps,
 	}

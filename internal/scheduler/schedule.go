@@ -176,10 +176,6 @@ func (s *Scheduler) start(q *Sequence, now time.Duration) {
 	q.everStarted = true
 	q.wait = now - q.added
 	q.cached = kv.Cached()
-	if q.reuse() {
-		s.stats.QueryTokens += uint64(q.prompt)
-		s.stats.HitTokens += uint64(q.cached)
-	}
 	s.plan.Started = append(s.plan.Started, q)
 }
 

@@ -68,10 +68,7 @@ type Stats struct {
 	OldestAge     time.Duration // of the sequence that has waited longest for its first start; 0: none waits
 
 	Preemptions uint64
-	// Prompt tokens looked up in the prefix cache at a sequence's first start, and found there. A sequence that may not reuse
-	// is not counted.
-	QueryTokens, HitTokens uint64
-	Steps                  uint64
+	Steps       uint64
 }
 
 // New makes a scheduler that owns cache.

@@ -103,9 +103,10 @@ func TestSharedBaseIsComputedOnce(t *testing.T) {
 	if want := 3 + 1 + 7; steps != want {
 		t.Errorf("%d steps, want %d", steps, want)
 	}
-	st := s.Stats(0)
-	if st.QueryTokens != 4*704 || st.HitTokens != 3*688 {
-		t.Errorf("query %d and hit %d tokens, want %d and %d", st.QueryTokens, st.HitTokens, 4*704, 3*688)
+	for i, q := range seqs {
+		if want := 688 * min(i, 1); q.Cached() != want {
+			t.Errorf("sequence %d reuses %d tokens, want %d", i, q.Cached(), want)
+		}
 	}
 }
 
@@ -180,8 +181,8 @@ func TestPreemptionTakesTheLatestAndResumes(t *testing.T) {
 	if len(a.Tokens) != 20 || len(b.Tokens) != 19 {
 		t.Errorf("a has %d tokens, b %d", len(a.Tokens), len(b.Tokens))
 	}
-	if st.QueryTokens != 15 {
-		t.Errorf("%d prompt tokens were looked up, want each once", st.QueryTokens)
+	if b.Cached() != 0 {
+		t.Errorf("%d tokens of b count as reused: its own, which it lost", b.Cached())
 	}
 }
 

@@ -18,7 +18,7 @@ type world struct {
 	now   time.Duration
 	live  []*job
 	// sums over the timeline
-	rows, finished, cancelled, refused, deferred int
+	rows, finished, cancelled, refused, deferred, hits int
 }
 
 type job struct {
@@ -147,6 +147,7 @@ func (w *world) step(cancelIn int) {
 		}
 		w.s.Finish(q)
 		w.finished++
+		w.hits += q.Cached()
 		w.live = slices.DeleteFunc(w.live, func(o *job) bool { return o == j })
 	}
 	w.check()
@@ -300,8 +301,8 @@ func (w *world) drain() {
 }
 
 func TestRandomTimelines(t *testing.T) {
-	var finished, cancelled, refused, deferred int
-	var preempted, hits uint64
+	var finished, cancelled, refused, deferred, hits int
+	var preempted uint64
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		size := 1 + r.IntN(5)
@@ -332,7 +333,7 @@ func TestRandomTimelines(t *testing.T) {
 		}
 		w.drain()
 		finished, cancelled, refused, deferred = finished+w.finished, cancelled+w.cancelled, refused+w.refused, deferred+w.deferred
-		preempted, hits = preempted+w.s.Stats(0).Preemptions, hits+w.s.Stats(0).HitTokens
+		preempted, hits = preempted+w.s.Stats(0).Preemptions, hits+w.hits
 	}
 	t.Logf("%d finished, %d cancelled, %d refused, %d preemptions, %d tokens reused, %d times deferred", finished, cancelled,
 		refused, preempted, hits, deferred)

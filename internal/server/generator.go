@@ -139,9 +139,9 @@ type Stats struct {
 	QueueWait                         Histogram        // seconds
 	Memory                            map[string]int64 // bytes of host memory by kind
 	DeviceMemory                      map[string]int64 // bytes of device memory by kind; nil: no device
-	PrefixQueryTokens                 uint64
-	PrefixHitTokens                   uint64
-	PromptTokens                      uint64 // computed or cached, of requests that were admitted
+	PrefixQueryTokens                 uint64           // prompt tokens looked up, once a request
+	PrefixHitTokens                   uint64           // of these, found: the sum of usage's cached tokens
+	PromptTokens                      uint64           // computed or cached, of requests that were admitted
 	GeneratedTokens                   uint64
 	Preemptions                       uint64
 	NonFiniteRows                     uint64

@@ -41,7 +41,7 @@ func inspect(t *testing.T, h gputest.Host) (query.Report, *gputest.Machine) {
 	return r, m
 }
 
-// What an H200 with driver 580 said, of shared/facts/h200-measured: 132 SMs, minimum 8, alignment 8, no 13.1 symbols.
+// What an H200 with driver 580 said: 132 SMs, minimum 8, alignment 8, no 13.1 symbols.
 func TestH200(t *testing.T) {
 	r, m := inspect(t, gputest.Host{CUDA: []gputest.CUDA{{Version: 13000}}, GPUs: []gputest.GPU{h200()}})
 	if r.Status != observe.SupportedProven || !r.MPSBypassed {

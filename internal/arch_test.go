@@ -17,8 +17,8 @@ var levels = map[string]int{
 	"cuda/query": 1, "mps/query": 1, "nvml": 1,
 	"cuda": 2, "kernels": 2, "mps": 2,
 	"backend/cpu": 2, "soak": 2, "verify": 2, "verify/fak": 2, "gputest": 2,
-	"model": 3, "inspect": 3, "partition": 3, "publish": 3,
-	"engine": 4,
+	"model": 3, "inspect": 3, "partition": 3, "publish": 3, "probe/evidence": 4,
+	"engine": 4, "probe": 5,
 }
 
 // unreachable lists packages that must not be reached, even through others, and why.

@@ -14,12 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"cotenant/internal/bounded"
-	"cotenant/internal/inspect"
 )
 
 func main() {
-	// In a child process of inspect this runs one driver library's query and exits.
-	bounded.ServeChild(inspect.Tasks())
+	// In a child process of inspect or probe this runs its task and exits.
+	bounded.ServeChild(childTasks())
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -96,7 +95,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError(c, err) })
-	for _, c := range []*cobra.Command{newDemo(), newInspect(), newPublish(), newServe(), newSoak(), newVerify(), newCommands(root), newMan(root)} {
+	for _, c := range []*cobra.Command{newDemo(), newInspect(), newProbe(), newPublish(), newServe(), newSoak(), newVerify(), newCommands(root), newMan(root)} {
 		root.AddCommand(c)
 	}
 	root.InitDefaultHelpCmd()

@@ -14,12 +14,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"cotenant/internal/bounded"
-	"cotenant/internal/inspect"
 	"cotenant/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
-	bounded.ServeChild(inspect.Tasks())
+	bounded.ServeChild(childTasks())
 	testscript.Main(m, map[string]func(){"cotenant": main})
 }
 

@@ -1,0 +1,52 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"cotenant/internal/bounded"
+	"cotenant/internal/probe/evidence"
+)
+
+const guardTask = "probe-guard"
+
+type guardRequest struct {
+	Run    string `json:"run"`
+	Folder string `json:"folder"`
+}
+
+// guard waits for its parent, the supervisor, to end, and then sweeps what it left: a supervisor that ends by itself has ended its
+// guard before. It lives in a process group of its own, and no longer than its deadline.
+func guard(request []byte, _ *bounded.Reporter) error {
+	var req guardRequest
+	if err := json.Unmarshal(request, &req); err != nil {
+		return fmt.Errorf("reading the request: %w", err)
+	}
+	parent := os.Getppid()
+	for os.Getppid() == parent {
+		time.Sleep(parentPoll)
+	}
+	// Nothing may be written to stdout or stderr from here on: nobody reads.
+	entries, _, err := evidence.ReadJournal(req.Folder)
+	if err != nil {
+		os.Exit(1)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	// The workers look after their parent as we do.
+	time.Sleep(4 * parentPoll)
+	j, err := evidence.OpenJournal(req.Folder, "guard")
+	if err == nil {
+		_ = j.Begin("sweep", 0)
+	}
+	swept := newSweeper(req.Run, entries, os.Environ()).sweep(ctx, false)
+	if err == nil {
+		text, _ := json.Marshal(swept)
+		_ = j.Record(evidence.Entry{Step: "sweep", Phase: evidence.End, Detail: map[string]string{"swept": string(text)}}, true)
+	}
+	os.Exit(0)
+	return nil
+}

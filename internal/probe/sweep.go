@@ -1,0 +1,226 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"cotenant/internal/bounded"
+	mpsquery "cotenant/internal/mps/query"
+	"cotenant/internal/probe/evidence"
+)
+
+// ownerFile marks a private folder as a run's; its content is the run's id.
+const ownerFile = "cotenant-probe-run"
+
+// folderPrefix begins the names of private folders. Short: a socket's path is limited to 108 bytes.
+const folderPrefix = "cotenant-p"
+
+// privateFolder makes a folder that only this user can enter, marked as the run's. Its name is in the journal before it exists.
+func privateFolder(j *evidence.Journal, runID string) (string, error) {
+	parent := os.TempDir()
+	if len(parent) > 40 {
+		parent = "/tmp"
+	}
+	path := filepath.Join(parent, folderPrefix+runID[len(runID)-16:])
+	err := j.Step("make_private_folder", 0, map[string]string{"folder": path}, func() error {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(path, ownerFile), []byte(runID), 0o600)
+	})
+	if err != nil {
+		return "", fmt.Errorf("making a private folder: %w", err)
+	}
+	return path, nil
+}
+
+// Swept is what a sweep did.
+type Swept struct {
+	// Processes that carried the run's id, and what became of them.
+	Processes []SweptProcess `json:"processes"`
+	Folders   []SweptFolder  `json:"folders"`
+	// Left is what is still there.
+	Left []string `json:"left"`
+}
+
+// SweptProcess is a process of the run.
+type SweptProcess struct {
+	PID     int    `json:"pid"`
+	Program string `json:"program"`
+	Ended   string `json:"ended"` // by itself, quit, terminated, killed, still there; would be ended, in a preview
+}
+
+// SweptFolder is a private folder of the run.
+type SweptFolder struct {
+	Path    string `json:"path"`
+	Removed string `json:"removed"` // removed, not there, not ours, would be removed, or why it could not be
+}
+
+// sweeper knows a run by its journal.
+type sweeper struct {
+	runID   string
+	folders []string
+	except  []int
+	env     []string // to find the MPS control program
+}
+
+// newSweeper reads what a journal proves to be the run's.
+func newSweeper(runID string, entries []evidence.Entry, env []string, except ...int) sweeper {
+	s := sweeper{runID: runID, env: env, except: except}
+	for _, e := range entries {
+		if e.Step == "make_private_folder" && e.Phase == evidence.Begin && e.Detail["folder"] != "" {
+			s.folders = append(s.folders, e.Detail["folder"])
+		}
+	}
+	return s
+}
+
+// sweep ends every process of the run and removes its folders: an MPS daemon is asked to quit first, so that it ends its servers.
+// Where dry is true it only looks.
+func (s sweeper) sweep(ctx context.Context, dry bool) Swept {
+	r := Swept{Processes: []SweptProcess{}, Folders: []SweptFolder{}, Left: []string{}}
+	pids := ours(s.runID, s.except...)
+	for _, pid := range pids {
+		r.Processes = append(r.Processes, SweptProcess{pid, programOf(pid), "would be ended"})
+	}
+	if !dry {
+		s.end(ctx, r.Processes)
+		for _, p := range r.Processes {
+			if p.Ended == "still there" {
+				r.Left = append(r.Left, fmt.Sprintf("process %d (%s)", p.PID, p.Program))
+			}
+		}
+	}
+	for _, f := range s.folders {
+		x := SweptFolder{f, s.remove(f, dry)}
+		if x.Removed != "removed" && x.Removed != "not there" && x.Removed != "not ours" && !dry {
+			r.Left = append(r.Left, "folder "+f+": "+x.Removed)
+		}
+		r.Folders = append(r.Folders, x)
+	}
+	return r
+}
+
+// end ends processes: quit to a daemon, then SIGTERM, then SIGKILL, each only to what still carries the id.
+func (s sweeper) end(ctx context.Context, list []SweptProcess) {
+	wait := func(how string, d time.Duration) bool {
+		for until := time.Now().Add(d); ; time.Sleep(20 * time.Millisecond) {
+			left := make(map[int]bool)
+			for _, pid := range ours(s.runID, s.except...) {
+				left[pid] = alive(pid)
+			}
+			all := true
+			for i := range list {
+				if list[i].Ended != "would be ended" {
+					continue
+				}
+				if left[list[i].PID] {
+					all = false
+				} else {
+					list[i].Ended = how
+				}
+			}
+			if all || time.Now().After(until) {
+				return all
+			}
+		}
+	}
+	if len(list) == 0 || wait("by itself", 0) {
+		return
+	}
+	if s.quit(ctx, list) && wait("quit", 5*time.Second) {
+		return
+	}
+	for _, x := range []struct {
+		signal syscall.Signal
+		how    string
+		wait   time.Duration
+	}{{syscall.SIGTERM, "terminated", time.Second}, {syscall.SIGKILL, "killed", 2 * time.Second}} {
+		for _, pid := range ours(s.runID, s.except...) {
+			if p, err := os.FindProcess(pid); err == nil {
+				_ = p.Signal(x.signal)
+			}
+		}
+		if wait(x.how, x.wait) {
+			return
+		}
+	}
+	for i := range list {
+		if list[i].Ended == "would be ended" {
+			list[i].Ended = "still there"
+		}
+	}
+}
+
+// quit asks our MPS daemon, if there is one, to end with its servers.
+func (s sweeper) quit(ctx context.Context, list []SweptProcess) bool {
+	daemon := false
+	for _, p := range list {
+		daemon = daemon || p.Program == "nvidia-cuda-mps-control"
+	}
+	control := mpsquery.FindControl("", s.env)
+	if !daemon || control == "" {
+		return false
+	}
+	for _, f := range s.folders {
+		if s.owned(f) != nil {
+			continue
+		}
+		env := append(bounded.WithoutVariables(s.env, "CUDA_MPS_PIPE_DIRECTORY"), "CUDA_MPS_PIPE_DIRECTORY="+filepath.Join(f, "mps"))
+		bounded.Run(ctx, bounded.Command{Path: control, Env: env, Stdin: "quit\n", Timeout: 5 * time.Second})
+	}
+	return true
+}
+
+var errNotOurs = errors.New("not ours")
+
+// owned reports whether a folder is the run's: by its name, which holds the id, and by the mark in it.
+func (s sweeper) owned(path string) error {
+	if !strings.HasPrefix(filepath.Base(path), folderPrefix) || !strings.HasSuffix(path, s.runID[len(s.runID)-16:]) || !filepath.IsAbs(path) {
+		return errNotOurs
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return errNotOurs
+	}
+	mark, err := os.ReadFile(filepath.Join(path, ownerFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		// The run ended between making the folder and marking it: it is empty then.
+		if entries, err := os.ReadDir(path); err == nil && len(entries) == 0 {
+			return nil
+		}
+		return errNotOurs
+	case err != nil:
+		return err
+	case string(mark) != s.runID:
+		return errNotOurs
+	}
+	return nil
+}
+
+func (s sweeper) remove(path string, dry bool) string {
+	err := s.owned(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "not there"
+	case err != nil:
+		return err.Error()
+	case dry:
+		return "would be removed"
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return err.Error()
+	}
+	return "removed"
+}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"cotenant/internal/backend"
@@ -54,13 +56,25 @@ func openEngine(o modelOptions) (*engine.Engine, error) {
 	})
 }
 
-// servedName is a model's name where none is given: the embedded one's, or the last part of a path or repository.
+// servedName is a model's name where none is given: the embedded one's, a file's or folder's, and else the repository's.
 func servedName(path string) string {
 	if path == "" {
 		return embedded.Name
 	}
-	path = strings.TrimRight(strings.ReplaceAll(path, `\`, "/"), "/")
-	return strings.TrimSuffix(path[strings.LastIndexByte(path, '/')+1:], ".gguf")
+	if _, err := os.Stat(path); err != nil {
+		return path
+	}
+	if whole, err := filepath.Abs(path); err == nil {
+		path = whole
+	}
+	name := filepath.Base(path)
+	for _, ending := range []string{".gguf", ".safetensors"} {
+		name = strings.TrimSuffix(name, ending)
+	}
+	if name == string(filepath.Separator) || name == "" {
+		return "model"
+	}
+	return name
 }
 
 func openRuntime(path string, be backend.Backend) (engine.Runtime, error) {

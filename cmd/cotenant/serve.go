@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -44,7 +45,7 @@ func newServe() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&o.model.Model, "model", "", "GGUF or safetensors file, folder, or repository in the local Hugging Face cache (default: the embedded model)")
-	f.StringVar(&o.model.ServedName, "served-name", "", "model id that clients use (default: the file's name)")
+	f.StringVar(&o.model.ServedName, "served-name", "", "model id that clients use (default: the file's, folder's or repository's name)")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the API")
 	f.StringVar(&o.adminListen, "admin-listen", "", "address for /metrics and /debug/vars (default: on --listen where that is loopback, else nowhere)")
 	f.StringVar(&o.model.Backend, "backend", "auto", "auto, cpu or cuda")
@@ -58,33 +59,25 @@ func newServe() *cobra.Command {
 }
 
 func serve(c *cobra.Command, o serveOptions) error {
-	var err error
-	if o.model.KVMemory, err = parseBytes(o.kvMemory); err != nil {
-		return usagef(c, "--kv-memory: %v", err)
-	}
-	if o.model.Context < 0 || o.model.MaxSeqs < 0 || o.model.Threads < 0 {
-		return usagef(c, "--ctx, --max-seqs and --threads can't be negative")
-	}
-	key, err := apiKey(o.keyFile)
+	key, loopback, err := o.check(c)
 	if err != nil {
-		return usageError(c, err)
-	}
-	loopback, err := isLoopback(o.listen)
-	if err != nil {
-		return usagef(c, "--listen %s: %v", o.listen, err)
-	}
-	if !loopback && key == "" {
-		return &exit{exitUsage, fmt.Errorf("--listen %s can be reached from other machines and no API key is set", o.listen),
-			"give a key with --api-key-file or COTENANT_API_KEY, or listen on 127.0.0.1"}
+		return err
 	}
 	log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
 	o.model.Log = log
-	// The address first: a port that is taken is known before a model is loaded.
+	// The addresses first: a port that is taken is known before a model is loaded.
 	listener, err := net.Listen("tcp", o.listen)
 	if err != nil {
 		return &exit{exitFailed, fmt.Errorf("listening: %w", err), "is another server running there? --listen takes another address"}
 	}
 	defer listener.Close()
+	var admin net.Listener
+	if o.adminListen != "" {
+		if admin, err = net.Listen("tcp", o.adminListen); err != nil {
+			return &exit{exitFailed, fmt.Errorf("listening for metrics: %w", err), "--admin-listen takes another address"}
+		}
+		defer admin.Close()
+	}
 	began := time.Now()
 	e, err := openEngine(o.model)
 	if err != nil {
@@ -99,11 +92,44 @@ func serve(c *cobra.Command, o serveOptions) error {
 	log.Info("ready", "model", e.Model().ID, "backend", stats.Backend, "device", stats.Device, "context", e.Model().ContextLength,
 		"address", listener.Addr().String(), "load_ms", time.Since(began).Milliseconds())
 	if o.asJSON {
-		if err := printJSON(c.OutOrStdout(), readyLine{1, "serve", "http://" + listener.Addr().String(), e.Model().ID, os.Getpid()}); err != nil {
+		line := readyLine{1, "serve", "http://" + listener.Addr().String(), e.Model().ID, os.Getpid()}
+		if err := json.NewEncoder(c.OutOrStdout()).Encode(line); err != nil {
 			return err
 		}
 	}
-	return runServer(c.Context(), s, e, listener, o.adminListen, log)
+	return runServer(c.Context(), s, e, listener, admin, log)
+}
+
+// check finds what is wrong with the options before anything happens. It returns the API key, and whether only this machine can
+// reach the API.
+func (o *serveOptions) check(c *cobra.Command) (key string, loopback bool, err error) {
+	for flag, v := range map[string]string{"model": o.model.Model, "served-name": o.model.ServedName} {
+		if v == "" && c.Flags().Changed(flag) {
+			return "", false, usagef(c, "--%s is empty; leave it out for its default", flag)
+		}
+	}
+	if o.model.KVMemory, err = parseBytes(o.kvMemory); err != nil {
+		return "", false, usagef(c, "--kv-memory: %v", err)
+	}
+	if o.model.Context < 0 || o.model.MaxSeqs < 0 || o.model.Threads < 0 {
+		return "", false, usagef(c, "--ctx, --max-seqs and --threads can't be negative")
+	}
+	if key, err = apiKey(o.keyFile); err != nil {
+		return "", false, usageError(c, err)
+	}
+	if loopback, err = isLoopback(o.listen); err != nil {
+		return "", false, usagef(c, "--listen %s: %v", o.listen, err)
+	}
+	if o.adminListen != "" {
+		if _, err := isLoopback(o.adminListen); err != nil {
+			return "", false, usagef(c, "--admin-listen %s: %v", o.adminListen, err)
+		}
+	}
+	if !loopback && key == "" {
+		return "", false, &exit{exitUsage, fmt.Errorf("--listen %s can be reached from other machines and no API key is set", o.listen),
+			"give a key with --api-key-file or COTENANT_API_KEY, or listen on 127.0.0.1"}
+	}
+	return key, loopback, nil
 }
 
 // readyLine is what serve --json prints.
@@ -116,15 +142,12 @@ type readyLine struct {
 }
 
 // runServer serves until ctx is cancelled or the engine's device is dead.
-func runServer(ctx context.Context, s *server.Server, e *engine.Engine, listener net.Listener, adminListen string, log *slog.Logger) error {
+// admin is nil where nothing is to be served there.
+func runServer(ctx context.Context, s *server.Server, e *engine.Engine, listener, admin net.Listener, log *slog.Logger) error {
 	servers := []*http.Server{s.HTTPServer(s.Handler())}
 	failed := make(chan error, 2)
 	go func() { failed <- servers[0].Serve(listener) }()
-	if adminListen != "" {
-		admin, err := net.Listen("tcp", adminListen)
-		if err != nil {
-			return fmt.Errorf("listening for metrics: %w", err)
-		}
+	if admin != nil {
 		servers = append(servers, s.HTTPServer(s.AdminHandler()))
 		go func() { failed <- servers[1].Serve(admin) }()
 	}

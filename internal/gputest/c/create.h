@@ -274,6 +274,9 @@ EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, struct function *f
     return 0;
 }
 
+// launched_ns is when the first kernel since somebody waited was launched: kernels of several streams begin together.
+static uint64_t launched_ns;
+
 static CUresult new_stream(struct stream **out, CUgreen g, int priority) {
     struct stream *s = malloc(sizeof *s);
     *s = (struct stream){0, 1, priority > 0 ? 0 : priority < -5 ? -5 : priority, g, streams};
@@ -303,8 +306,8 @@ EXPORT CUresult cuStreamDestroy_v2(struct stream *s) {
     return 0;
 }
 
-EXPORT CUresult cuStreamSynchronize(struct stream *s) { ASK(); USABLE(s); return 0; }
-EXPORT CUresult cuStreamQuery(struct stream *s) { ASK(); USABLE(s); return 0; }
+EXPORT CUresult cuStreamSynchronize(struct stream *s) { ASK(); USABLE(s); launched_ns = 0; return 0; }
+EXPORT CUresult cuStreamQuery(struct stream *s) { ASK(); USABLE(s); launched_ns = 0; return 0; }
 EXPORT CUresult cuStreamGetPriority(struct stream *s, int *p) { ASK(); USABLE(s); *p = s ? s->priority : 0; return 0; }
 EXPORT CUresult cuStreamWaitEvent(struct stream *s, struct event *e, unsigned flags) { CHANGE(); (void)e; (void)flags; USABLE(s); return 0; }
 

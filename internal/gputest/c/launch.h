@@ -26,7 +26,9 @@ static CUresult run_witness(const mask *sms, uint32_t blocks, uint32_t threads, 
     uint32_t *value = (uint32_t *)within(*(uint64_t *)p[1], 4ull * blocks);
     uint64_t *times = (uint64_t *)within(*(uint64_t *)p[2], 16ull * blocks);
     uint32_t seed = *(uint32_t *)p[3], rounds = *(uint32_t *)p[4];
-    uint64_t spin = *(uint64_t *)p[5], begin = now_ns();
+    uint64_t spin = *(uint64_t *)p[5], begin;
+    if (!launched_ns) launched_ns = now_ns();
+    begin = launched_ns;
     if (!smid || !value || !times || !n) return ILLEGAL_ADDRESS;
     // Two blocks of 1,024 threads are resident on an SM at a time.
     for (uint32_t b = 0; b < blocks; b++) {

@@ -55,6 +55,14 @@ func (m *Machine) mpsScript(t testing.TB, p MPS) string {
 D=
 case "$PIPE" in
 ` + folders.String() + `esac
+ask() {
+  printf '%s\n' "$1" > "$PIPE/.in.$$.new" && mv "$PIPE/.in.$$.new" "$PIPE/.in.$$"
+  for i in $(seq 400); do
+    if [ -e "$PIPE/.out.$$" ]; then cat "$PIPE/.out.$$"; rm -f "$PIPE/.out.$$"; return; fi
+    [ -d "$PIPE" ] || return
+    sleep 0.01
+  done
+}
 lost() { echo 'Cannot find MPS control daemon process'; exit 1; }
 answer() {
   key=$(printf %s "$1" | tr -c 'a-zA-Z0-9' '_')
@@ -63,6 +71,7 @@ answer() {
     note "MUTATING mps $PIPE: $1" ;;
   *) note "mps $PIPE: $1" ;;
   esac
+  if [ -z "$D" ] && [ -e "$PIPE/.state" ]; then ask "$1"; return; fi
   [ -n "$D" ] || lost
   if [ -e "$D/$key" ]; then cat "$D/$key"; return; fi
   case "$1" in
@@ -74,7 +83,8 @@ answer() {
 }
 case "$1" in
 -v|--version) note "mps -v"; echo "CUDA MPS Control for Linux/Unix/QNX. Binary version: ` + fmt.Sprint(p.Version) + `"; exit 0 ;;
--d|-f|-q|-S|--static-partitioning) note "MUTATING mps $*"; exit 0 ;;
+-f) note "MUTATING mps $*"; exec ` + quote(build(t, "mpsd.c", "mpsd")) + ` "$PIPE" ` + fmt.Sprintf("%d %d ", p.Version, m.sms()) + quote(m.Path("/.fake/alive")) + ` "$@" ;;
+-d|-q|-S|--static-partitioning) note "MUTATING mps $*"; exit 0 ;;
 -*) note "mps $*"; echo "Unrecognized option '$1'"; echo 'Usage: nvidia-cuda-mps-control [-d|-f|-v]'; exit 0 ;;
 '') while read -r line; do answer "$line"; done ;;
 *)
@@ -83,6 +93,14 @@ case "$1" in
 esac
 exit 0
 `
+}
+
+// sms are those of the first GPU.
+func (m *Machine) sms() int {
+	if len(m.Host.GPUs) == 0 {
+		return 0
+	}
+	return m.Host.GPUs[0].SMs
 }
 
 // daemon writes what a daemon leaves in /proc, in its pipe folder, and its answers.

@@ -46,6 +46,8 @@ static void read_visible(void) {
         if (text("cuda.%d.uuid", d) && !strcmp(text("cuda.%d.uuid", d), bare)) visible = d;
 }
 
+#include "mps.h"
+
 // One device a process is enough for what is played.
 static int primary_count, context_device = -1;
 static unsigned long long allocated, greens_made;
@@ -121,13 +123,15 @@ static void make_sm(struct resource *r, int d, const mask *sms, unsigned split) 
 
 static mask all_sms(int d) {
     mask m = {0};
-    for (int i = 0; i < device_sms(d); i++) put(&m, i);
+    for (int i = 0; i < device_sms(d); i++)
+        if (mps_share < 0 || (i >= mps_first && i < mps_first + mps_share)) put(&m, i);
     return m;
 }
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(struct context **out, CUdevice d) {
     CHANGE();
     if (d < 0 || d >= NUMBER(0, "cuda.count")) return INVALID_DEVICE;
+    if (mps_on && mps_static && !mps_bound) return INVALID_CONFIGURATION;
     primary_count++;
     primary.device = context_device = d;
     tell_usage();
@@ -164,6 +168,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     ASK(); IN_CONTEXT();
     *total = (size_t)NUMBER(0, "cuda.%d.memory", context_device);
     *free_bytes = *total - taken();
+    if (mps_limit && *free_bytes > mps_limit - allocated) *free_bytes = mps_limit - allocated;
     return 0;
 }
 
@@ -171,6 +176,7 @@ EXPORT CUresult cuMemAlloc_v2(uint64_t *out, size_t n) {
     CHANGE(); IN_CONTEXT();
     if (!n) return INVALID_VALUE;
     if (taken() + n > (size_t)NUMBER(0, "cuda.%d.memory", context_device)) return OUT_OF_MEMORY;
+    if (mps_limit && allocated + n > mps_limit) return OUT_OF_MEMORY;
     // Beyond what a test fills, memory is only counted.
     struct allocation *a = malloc(sizeof *a);
     *a = (struct allocation){malloc(n > 64 * MIB ? 64 * MIB : n), n, allocations};

@@ -42,6 +42,7 @@ EXPORT CUresult cuInit(unsigned flags) {
     if (!code) initialised = 1;
     read_visible();
     if (!code && visible == -2) return 100;
+    if (!code) code = mps_connect();
     return code;
 }
 
@@ -123,6 +124,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice d) {
     const char *known = text("cuda.%d.attr.%d", d, attribute);
     if (!known) return INVALID_VALUE;
     *value = atoi(known);
+    if (attribute == 133) *value = mps_on;
+    if (attribute == 16 && mps_share >= 0) *value = mps_share;
     return 0;
 }
 

@@ -9,6 +9,7 @@ EXPORT CUresult cuDevSmResourceSplitByCount(struct resource *result, unsigned *g
     // What came out of a split has to become a Green Context before it is split again.
     if (own(in)->split) return INVALID_CONFIGURATION;
     int d = visible >= 0 ? visible : 0;
+    if (mps_share >= 0 && !mps_static && !(flags & 1)) return INVALID_CONFIGURATION; // measured in a client with a percentage
     unsigned total = in->u.sm.count, least = (unsigned)NUMBER(8, "cuda.%d.min", d), step = (unsigned)NUMBER(8, "cuda.%d.alignment", d);
     if (flags & 1) least = step = NUMBER(90, "cuda.%d.attr.75", d) >= 7 ? 2 : 1;
     unsigned size = minimum < least ? least : (minimum + step - 1) / step * step;

@@ -1,4 +1,5 @@
-// Command asm writes the assembly of internal/backend/cpu: the same kernels for AVX2 with FMA and F16C, and for AVX-512.
+// Command asm writes the assembly of internal/backend/cpu: the same kernels for AVX2 with FMA and F16C, and for AVX-512,
+// and the matrix product for AMX.
 //
 //	go run .           # in this folder, which is a module of its own, so that the product does not depend on avo
 //	go run . -check    # writes nothing, fails where what is checked in differs
@@ -79,7 +80,7 @@ func compare(files map[string][]byte, dir string) error {
 // generate returns the contents of every generated file, by name.
 func generate() (map[string][]byte, error) {
 	files := map[string][]byte{}
-	for _, g := range []*gen{{isa: "AVX2", lanes: 8}, {isa: "AVX512", lanes: 16}} {
+	for _, g := range []*gen{{isa: "AVX2", lanes: 8}, {isa: "AVX512", lanes: 16}, {isa: "AMX", lanes: 16}} {
 		if err := g.file(files); err != nil {
 			return nil, fmt.Errorf("%s: %w", g.isa, err)
 		}
@@ -96,6 +97,9 @@ type gen struct {
 	label  int
 	expMem expConst
 	iota   operand.Mem
+
+	nibbleTable, signedTable, pairTable, rowTable operand.Mem
+	columnTable                                   [2]operand.Mem
 }
 
 func (g *gen) file(files map[string][]byte) error {
@@ -140,6 +144,10 @@ func (g *gen) file(files map[string][]byte) error {
 }
 
 func (g *gen) kernels() {
+	if g.isa == "AMX" {
+		g.amx()
+		return
+	}
 	if g.lanes == 8 {
 		g.pause()
 	}

@@ -36,6 +36,7 @@ type cpuBackend struct {
 	batch batch
 	plan  attention
 	ops   ops
+	tiles tileMem
 	err   error // first error since Begin
 
 	weights, mapped, kv, rope, buffers int64 // bytes held
@@ -79,7 +80,7 @@ func (b *cpuBackend) Memory() []backend.Memory {
 		{Kind: "kv", Bytes: b.kv},
 		{Kind: "rope", Bytes: b.rope},
 		{Kind: "activations", Bytes: b.buffers},
-		{Kind: "workspace", Bytes: work + b.batch.bytes() + 4*int64(cap(b.plan.partial))},
+		{Kind: "workspace", Bytes: work + b.batch.bytes() + b.tiles.bytes() + 4*int64(cap(b.plan.partial))},
 	}
 }
 

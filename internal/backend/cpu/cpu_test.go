@@ -44,7 +44,7 @@ func open(t testing.TB, k *kernels, threads int) *cpuBackend {
 	}
 	t.Cleanup(func() { b.Close() })
 	c := b.(*cpuBackend)
-	c.k = k
+	c.k = k // before any matrix is made
 	return c
 }
 

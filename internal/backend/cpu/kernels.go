@@ -12,6 +12,7 @@ type kernels struct {
 	name     string
 	lanes    int
 	narrower *kernels
+	tiles    *tileUnit // nil: none
 
 	// expand, by weights.DType, writes len(dst) weights, whole blocks, as float32.
 	expand [types]func(dst []float32, src []byte)

@@ -22,7 +22,15 @@ func (b *cpuBackend) MatMul(dst, x backend.Buffer, rows int, m backend.Matrix, b
 			misfit(op, "bias of %d for %d outputs", len(mul.bias), w.rows)
 		}
 	}
-	b.pool.run(len(w.pieces), mul)
+	mul.pieces, mul.blockRows = w.pieces, rows
+	if rows >= tilesFrom && w.wide != nil {
+		mul.packed, mul.pieces = &b.tiles, w.few
+		b.pack(mul.x, rows, w.cols)
+		if rows > stripRows {
+			mul.pieces, mul.blockRows = w.wide, tilesAtOnce*stripRows
+		}
+	}
+	b.pool.run(len(mul.pieces)*((rows+mul.blockRows-1)/mul.blockRows), mul)
 }
 
 // piece is consecutive rows of one part: what one thread does in one go.
@@ -40,32 +48,42 @@ const (
 	blockAlign = 12       // a multiple of every path's tile
 )
 
-// cut divides a matrix into pieces.
-func (m *matrix) cut() {
-	most := max(group, min(pieceRows, panelFloat/m.cols/group*group))
+// cut divides a matrix into pieces of at most rows rows.
+func (m *matrix) cut(rows int) (out []piece) {
+	most := max(group, min(rows, panelFloat/m.cols/group*group))
 	for i := range m.parts {
 		p := &m.parts[i]
 		for r := 0; r < p.rows; r += most {
-			m.pieces = append(m.pieces, piece{part: p, first: r, rows: min(most, p.rows-r)})
+			out = append(out, piece{part: p, first: r, rows: min(most, p.rows-r)})
 		}
 	}
+	return out
 }
 
 var zeros [group]float32
 
-// matmul is the job of a MatMul.
+// matmul is the job of a MatMul: pieces by blocks of rows of x, all pieces of a block before the next block.
 type matmul struct {
-	k       *kernels
-	scratch []*scratch
-	w       *matrix
-	rows    int
-	add     bool
-	dst, x  []float32
-	bias    []float32 // nil: none
+	k         *kernels
+	scratch   []*scratch
+	w         *matrix
+	pieces    []piece
+	rows      int
+	blockRows int
+	add       bool
+	dst, x    []float32
+	packed    *tileMem  // x for the tile unit
+	bias      []float32 // nil: none
 }
 
 func (m *matmul) do(thread, i int) {
-	s, p := m.scratch[thread], &m.w.pieces[i]
+	s, p := m.scratch[thread], &m.pieces[i%len(m.pieces)]
+	from := i / len(m.pieces) * m.blockRows
+	end := min(from+m.blockRows, m.rows)
+	if m.packed != nil && m.k.tiles.product[p.part.dtype] != nil {
+		m.tilePiece(s, p, from, end)
+		return
+	}
 	gemv, few := m.k.gemv4[p.part.dtype], m.k.few4[p.part.dtype]
 	whole := p.rows / group * group
 	if m.rows == 1 && gemv != nil {
@@ -80,24 +98,24 @@ func (m *matmul) do(thread, i int) {
 		}
 	} else if m.rows <= 2*mostFew {
 		for r := 0; r < whole; r += group { // few rows: the panel stays in the first-level cache
-			m.block(s, p, r, group)
+			m.block(s, p, r, group, from, end)
 		}
 	} else if whole > 0 {
-		m.block(s, p, 0, whole)
+		m.block(s, p, 0, whole, from, end)
 	}
 	if whole < p.rows {
-		m.tail(s, p, whole)
+		m.tail(s, p, whole, from, end)
 	}
 }
 
-// block multiplies n rows of a piece, from first, whole groups, by all rows of x.
-func (m *matmul) block(s *scratch, p *piece, first, n int) {
+// block multiplies n rows of a piece, from first, whole groups, by rows from to end-1 of x.
+func (m *matmul) block(s *scratch, p *piece, first, n, from, end int) {
 	cols, ldd, out := m.w.cols, m.w.rows, p.part.first+p.first+first
 	panel := grow(&s.panel, n*cols)
 	m.k.expand[p.part.dtype](panel, p.part.span(p.first+first, n))
 	step := max(1, blockFloat/cols/blockAlign) * blockAlign
-	for i := 0; i < m.rows; i += step {
-		rows := min(step, m.rows-i)
+	for i := from; i < end; i += step {
+		rows := min(step, end-i)
 		for r := 0; r < n; r += group {
 			m.k.dot4(m.dst[i*ldd+out+r:], ldd, m.x[i*cols:], rows, cols, panel[r*cols:], m.biasAt(out+r), m.add)
 		}
@@ -113,7 +131,7 @@ func (m *matmul) biasAt(out int) []float32 {
 }
 
 // tail does the last rows of a piece, from first, less than a group: as a whole group into scratch, of which they are part.
-func (m *matmul) tail(s *scratch, p *piece, first int) {
+func (m *matmul) tail(s *scratch, p *piece, first, from, end int) {
 	cols, ldd, n := m.w.cols, m.w.rows, p.rows-first
 	out := p.part.first + p.first + first
 	panel := grow(&s.panel, group*cols)
@@ -124,14 +142,14 @@ func (m *matmul) tail(s *scratch, p *piece, first int) {
 	if m.bias != nil {
 		copy(bias, m.bias[out:out+n])
 	}
-	tmp := grow(&s.tail, group*m.rows)
-	m.k.dot4(tmp, group, m.x, m.rows, cols, panel, bias, false)
-	for i := range m.rows {
+	tmp := grow(&s.tail, group*(end-from))
+	m.k.dot4(tmp, group, m.x[from*cols:], end-from, cols, panel, bias, false)
+	for i := range end - from {
 		for j := range n {
 			if m.add {
-				m.dst[i*ldd+out+j] += tmp[i*group+j]
+				m.dst[(from+i)*ldd+out+j] += tmp[i*group+j]
 			} else {
-				m.dst[i*ldd+out+j] = tmp[i*group+j]
+				m.dst[(from+i)*ldd+out+j] = tmp[i*group+j]
 			}
 		}
 	}

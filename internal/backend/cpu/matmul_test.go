@@ -35,30 +35,37 @@ func product(x []float32, rows int, parts []weights.Tensor, bias []float32) []fl
 }
 
 // TestMatMul checks every format and batch size against float64, and that a row's result is the same, bit for bit,
-// whichever rows are beside it.
+// whichever rows are beside it, and however many: save that tiles and vectors differ by rounding.
 func TestMatMul(t *testing.T) {
-	eachPath(t, func(t *testing.T, b *cpuBackend) {
-		for _, dt := range allTypes {
-			t.Run(dt.String(), func(t *testing.T) {
-				r := random(uint64(dt))
-				const cols = 512
-				parts := []weights.Tensor{tensor(r, dt, 36, cols), tensor(r, dt, 7, cols)}
-				m := must(b.Matrix(parts...))(t)
-				const most = 65
-				x := gaussian(r, most*cols)
-				want := product(x, most, parts, nil)
-				all := nans(t, b, most*m.Rows())
-				b.MatMul(all, upload(t, b, x), most, m, nil, false)
-				near(t, "65 rows", all.v, want, 2e-6)
-				for _, rows := range rowCounts {
-					at := most - rows // the last rows, so that a row's place in a tile changes too
-					dst := nans(t, b, rows*m.Rows())
-					b.MatMul(dst, upload(t, b, x[at*cols:]), rows, m, nil, false)
-					same(t, fmt.Sprintf("%d rows", rows), dst.v, all.v[at*m.Rows():])
+	const cols, most = 512, 65
+	for _, dt := range allTypes {
+		r := random(uint64(dt))
+		parts := []weights.Tensor{tensor(r, dt, 132, cols), tensor(r, dt, 7, cols)}
+		x := gaussian(r, most*cols)
+		want := product(x, most, parts, nil)
+		eachPath(t, func(t *testing.T, b *cpuBackend) {
+			m := must(b.Matrix(parts...))(t)
+			run := func(first, rows int) []float32 {
+				dst := nans(t, b, rows*m.Rows())
+				b.MatMul(dst, upload(t, b, x[first*cols:(first+rows)*cols]), rows, m, nil, false)
+				near(t, fmt.Sprint(dt, " ", rows, " rows"), dst.v, want[first*m.Rows():(first+rows)*m.Rows()], 2e-6)
+				return dst.v
+			}
+			tiles := b.k.tiles != nil && b.k.tiles.product[dt] != nil
+			all := run(0, most)
+			for _, rows := range rowCounts {
+				at := most - rows // the last rows, so that a row's place in a tile changes too
+				got := run(at, rows)
+				if !tiles || rows >= tilesFrom {
+					same(t, fmt.Sprint(dt, " ", rows, " of 65 rows"), got, all[at*m.Rows():])
+				} else {
+					for i := range rows {
+						same(t, fmt.Sprint(dt, " ", rows, " rows alone"), got[i*m.Rows():(i+1)*m.Rows()], run(at+i, 1))
+					}
 				}
-			})
-		}
-	})
+			}
+		})
+	}
 }
 
 // TestMatMulBias checks bias and accumulation, at widths that are no multiple of a vector or a tile.
@@ -135,4 +142,62 @@ func TestMatrixRefuses(t *testing.T) {
 	if _, err := b.Matrix(); err == nil {
 		t.Error("no parts: accepted")
 	}
+}
+
+// TestTiles checks the tile unit where a matrix is one block wide, a segment and a bit, and x is over one block of rows.
+func TestTiles(t *testing.T) {
+	all := paths(t)
+	k := all[len(all)-1]
+	if k.tiles == nil {
+		t.Logf("this processor has no tile unit: %s", k.name)
+		return
+	}
+	b := open(t, k, 3)
+	for _, dt := range []weights.DType{weights.Q4_0, weights.Q4_1, weights.Q8_0} {
+		for _, cols := range []int{32, 128, 160, 800} {
+			r := random(uint64(cols))
+			parts := []weights.Tensor{tensor(r, dt, 80, cols), tensor(r, dt, 19, cols), tensor(r, weights.Q5_1, 9, cols)}
+			m := must(b.Matrix(parts...))(t)
+			const most = 270
+			n := m.Rows()
+			x, old, bias := gaussian(r, most*cols), gaussian(r, most*n), gaussian(r, n)
+			bv := must(b.Vector(f32Tensor(bias)))(t)
+			want := product(x, most, parts, bias)
+			for i, v := range old {
+				want[i] += float64(v)
+			}
+			run := func(first, rows int) []float32 {
+				dst := upload(t, b, old[first*n:(first+rows)*n])
+				b.MatMul(dst, upload(t, b, x[first*cols:(first+rows)*cols]), rows, m, bv, true)
+				return dst.v
+			}
+			whole := run(0, most)
+			near(t, fmt.Sprint(dt, " ", cols), whole, want, 2e-6)
+			for _, rows := range []int{9, 15, 16, 17, 47, 255, 256, 257} {
+				at := most - rows
+				same(t, fmt.Sprint(dt, " ", cols, " ", rows, " rows"), run(at, rows), whole[at*n:])
+			}
+		}
+	}
+}
+
+// TestTilesNaN checks that what is no number in a row of x stays so, and stays in its row.
+func TestTilesNaN(t *testing.T) {
+	eachPath(t, func(t *testing.T, b *cpuBackend) {
+		m := must(b.Matrix(tensor(random(1), weights.Q4_1, 64, 128)))(t)
+		x := gaussian(random(2), 20*128)
+		nan, inf := float32(math.NaN()), float32(math.Inf(1))
+		x[3*128+5], x[7*128+90], x[11*128] = nan, math.Float32frombits(0x7f800001), inf // a NaN in its last bit alone, too
+		dst := nans(t, b, 20*64)
+		b.MatMul(dst, upload(t, b, x), 20, m, nil, false)
+		for i := range 20 {
+			bad := false
+			for _, v := range dst.v[i*64 : (i+1)*64] {
+				bad = bad || v != v || math.IsInf(float64(v), 0)
+			}
+			if want := i == 3 || i == 7 || i == 11; bad != want {
+				t.Errorf("row %d is not finite: %v, want %v", i, bad, want)
+			}
+		}
+	})
 }

@@ -13,10 +13,16 @@ type scratch struct {
 	panel []float32 // expanded weights
 	tail  []float32 // outputs of an incomplete group
 	bias  []float32 // and its bias
+	acc   []float32 // results of tiles
+	sums  []float32 // of one block, see sumMem
+	rest  []byte    // weights of an incomplete strip
+	args  amxArgs
 	attn  []float32 // a tile's queries, scores and sums
 }
 
-func (s *scratch) bytes() int64 { return 4 * int64(cap(s.panel)+cap(s.tail)+cap(s.attn)) }
+func (s *scratch) bytes() int64 {
+	return 4*int64(cap(s.panel)+cap(s.tail)+cap(s.bias)+cap(s.acc)+cap(s.sums)+cap(s.attn)) + int64(cap(s.rest))
+}
 
 // grow returns *p with at least n elements, contents undefined.
 func grow(p *[]float32, n int) []float32 {
@@ -42,8 +48,9 @@ func (p *part) span(i, n int) []byte {
 
 type matrix struct {
 	parts      []part
-	pieces     []piece
 	rows, cols int
+	pieces     []piece
+	few, wide  []piece // for the tile unit: with one tile of x, with more
 }
 
 func (m *matrix) Rows() int { return m.rows }
@@ -87,7 +94,10 @@ func (b *cpuBackend) Matrix(parts ...weights.Tensor) (backend.Matrix, error) {
 		bytes += int64(len(t.Data))
 	}
 	b.mapped += bytes
-	m.cut()
+	m.pieces = m.cut(pieceRows)
+	if b.k.tiles.multiplies(m) {
+		m.few, m.wide = m.cut(fewPieceRows), m.cut(tilePieceRows)
+	}
 	return m, nil
 }
 

@@ -15,6 +15,7 @@ type ops struct {
 	heads  headNormOp
 	rope   ropeOp
 	swiglu swigluOp
+	pack   packOp
 	matmul matmul
 	attn   attnRun
 }

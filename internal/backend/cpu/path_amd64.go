@@ -21,6 +21,11 @@ func fastKernels() []*kernels {
 	out = append(out, avx2.kernels("avx2+fma+f16c", 8, plainKernels()))
 	if c.Supports(cpuid.AVX512F, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512BW) {
 		out = append(out, avx512.kernels("avx512", 16, out[0]))
+		if u := amxUnit(); u != nil {
+			k := avx512.kernels("amx+avx512", 16, out[0])
+			k.tiles = u
+			out = append(out, k)
+		}
 	}
 	return out
 }

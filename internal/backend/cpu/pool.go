@@ -16,15 +16,21 @@ import (
 type pool struct {
 	threads int
 	job     job
-	pieces  int64
+	shares  []share
 
 	gate   atomic.Uint64 // 2*operation + 1 while its pieces may be taken, else even
-	next   atomic.Int64  // next piece
 	active atomic.Int64  // workers that look at the operation
 
 	parked  []parked
 	stopped atomic.Bool
 	done    sync.WaitGroup
+}
+
+// share is the pieces that are one thread's to begin with, alone on its cache lines.
+type share struct {
+	next atomic.Int64
+	end  int64
+	_    [112]byte
 }
 
 // parked is one worker's bed, alone on its cache lines.
@@ -38,7 +44,7 @@ type parked struct {
 const spinFor = 100 * time.Microsecond
 
 func newPool(threads int) *pool {
-	p := &pool{threads: threads, parked: make([]parked, threads)}
+	p := &pool{threads: threads, parked: make([]parked, threads), shares: make([]share, threads)}
 	for i := 1; i < threads; i++ {
 		p.parked[i].wake = make(chan struct{}, 1)
 		p.done.Add(1)
@@ -52,7 +58,8 @@ type job interface {
 	do(thread, piece int)
 }
 
-// run calls j.do(thread, piece) for pieces 0 to n-1, each once, and returns when all are done. Calls of different
+// run calls j.do(thread, piece) for pieces 0 to n-1, each once, and returns when all are done. Each thread begins with its own
+// share of neighbours. Calls of different
 // pieces run at the same time; two of one thread never do.
 func (p *pool) run(n int, j job) {
 	if n <= 1 || p.threads == 1 {
@@ -61,8 +68,12 @@ func (p *pool) run(n int, j job) {
 		}
 		return
 	}
-	p.job, p.pieces = j, int64(n)
-	p.next.Store(0)
+	p.job = j
+	for i := range p.shares {
+		s := &p.shares[i]
+		s.next.Store(int64(n * i / p.threads))
+		s.end = int64(n * (i + 1) / p.threads)
+	}
 	p.gate.Add(1) // odd: open
 	p.wake()
 	p.take(0)
@@ -73,14 +84,18 @@ func (p *pool) run(n int, j job) {
 	p.job = nil
 }
 
+// take does the thread's own pieces, which are neighbours, in order: they read memory as one stream. Then it helps others.
 func (p *pool) take(thread int) {
-	j, n := p.job, p.pieces
-	for {
-		i := p.next.Add(1) - 1
-		if i >= n {
-			return
+	j := p.job
+	for k := range p.threads {
+		s := &p.shares[(thread+k)%p.threads]
+		for s.next.Load() < s.end {
+			i := s.next.Add(1) - 1
+			if i >= s.end {
+				break
+			}
+			j.do(thread, int(i))
 		}
-		j.do(thread, int(i))
 	}
 }
 

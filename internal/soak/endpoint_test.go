@@ -144,6 +144,7 @@ type endpoint struct {
 	peak    atomic.Int64
 	metrics func() string
 	models  []string
+	key     string // that the list of models demands; "": none
 
 	mu     sync.Mutex
 	bodies [][]byte
@@ -154,6 +155,10 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/v1/chat/completions":
 		e.chat(w, r)
 	case "/v1/models":
+		if e.key != "" && r.Header.Get("Authorization") != "Bearer "+e.key {
+			w.WriteHeader(401)
+			return
+		}
 		var list []string
 		for _, m := range e.models {
 			list = append(list, fmt.Sprintf(`{"id":%q,"object":"model"}`, m))

@@ -112,10 +112,12 @@ func (m *bodyMaker) adapt(r *readiness, row *ledger.Row, message string) bool {
 	return true
 }
 
+const keyHint = "give the key with --api-key-file or COTENANT_API_KEY"
+
 func hint(row *ledger.Row) string {
 	switch row.HTTPStatus.Or(0) {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return "give the key with --api-key-file or COTENANT_API_KEY"
+		return keyHint
 	case http.StatusNotFound:
 		return "check --endpoint and --model"
 	}
@@ -143,6 +145,14 @@ func (c *client) never(ctx context.Context, t target, row *ledger.Row, reason st
 	return &NotReadyError{Reason: reason}
 }
 
+// statusError is an answer that isn't a list.
+type statusError struct {
+	status int
+	body   string
+}
+
+func (e *statusError) Error() string { return fmt.Sprintf("HTTP %d: %s", e.status, e.body) }
+
 // models lists the endpoint's models.
 func (c *client) models(ctx context.Context, t target) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -164,7 +174,7 @@ func (c *client) models(ctx context.Context, t target) ([]string, error) {
 		return nil, errors.New(describe(err))
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("HTTP %d: %s", resp.StatusCode, c.redact.text(string(body)))
+		return nil, &statusError{resp.StatusCode, c.redact.text(string(body))}
 	}
 	var list struct {
 		Data []struct {
@@ -197,6 +207,10 @@ func (c *client) pickModel(ctx context.Context, o *Options, t target) (string, e
 			return "", usage("the endpoint serves several models (%s): pick one with --model", strings.Join(ids[:min(len(ids), 8)], ", "))
 		case err == nil:
 			err = errors.New("it lists no model; name one with --model")
+		}
+		var refused *statusError
+		if errors.As(err, &refused) && (refused.status == http.StatusUnauthorized || refused.status == http.StatusForbidden) {
+			return "", &NotReadyError{Reason: err.Error(), Hint: keyHint}
 		}
 		if time.Until(deadline) < time.Second {
 			return "", &NotReadyError{Reason: err.Error()}

@@ -121,6 +121,22 @@ func TestCanaryAdapts(t *testing.T) {
 	})
 }
 
+// TestModelListWantsAKey: waiting doesn't mend a key that is missing.
+func TestModelListWantsAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		e := &endpoint{t: t, answer: solver, models: []string{"m"}, key: "secret"}
+		defer e.serve(m)()
+		o := options(t, m, 5)
+		o.Model = ""
+		start := time.Now()
+		res, err := Run(context.Background(), o)
+		if ExitCode(res, err) != ExitNotReady || !strings.Contains(err.Error(), "COTENANT_API_KEY") || time.Since(start) > time.Second {
+			t.Errorf("exit code %d after %v: %v", ExitCode(res, err), time.Since(start), err)
+		}
+	})
+}
+
 func TestModelIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()

@@ -25,6 +25,7 @@ const (
 	defaultStderrLimit = 64 << 10
 	killGrace          = 250 * time.Millisecond
 	drainGrace         = 200 * time.Millisecond
+	lagGrace           = time.Second
 )
 
 // Outcome is how a run ended.
@@ -245,10 +246,14 @@ func (p *pipes) follow(ctx context.Context, cmd *exec.Cmd, kill func(*os.Process
 	go func() { ended <- cmd.Wait() }()
 
 	r := Result{ExitCode: -1}
-	gone := true
+	gone, drain := true, drainGrace
 	select {
 	case <-ended:
 		r.Outcome, r.ExitCode, r.Signal = fate(cmd.ProcessState)
+		// On a busy machine the readers may lag behind; a descendant that holds a pipe must not take the whole time either.
+		if deadline, ok := ctx.Deadline(); ok {
+			drain = max(drain, min(lagGrace, time.Until(deadline)))
+		}
 	case <-ctx.Done():
 		r.Outcome = TimedOut
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -264,7 +269,7 @@ func (p *pipes) follow(ctx context.Context, cmd *exec.Cmd, kill func(*os.Process
 	}
 	if gone {
 		// Both streams share one deadline, so it must be one that can be seen twice.
-		drained, stop := context.WithTimeout(context.Background(), drainGrace)
+		drained, stop := context.WithTimeout(context.Background(), drain)
 		defer stop()
 		for _, s := range []*stream{p.out, p.err} {
 			select {

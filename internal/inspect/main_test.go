@@ -10,6 +10,7 @@ import (
 
 func TestMain(m *testing.M) {
 	bounded.ServeChild(Tasks())
+	traced()
 	code := m.Run()
 	gputest.Cleanup()
 	os.Exit(code)

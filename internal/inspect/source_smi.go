@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -144,7 +145,7 @@ func smiValue(field, raw string) observe.Value[string] {
 	raw = strings.TrimSpace(raw)
 	bare := strings.ToLower(strings.TrimSpace(strings.Trim(raw, "[]")))
 	if slices.Contains(absentWords, bare) {
-		return observe.None[string]("nvidia-smi "+field, 0, strings.ReplaceAll(bare, " ", "_"))
+		return observe.None[string]("nvidia-smi "+field, 0, cmp.Or(strings.ReplaceAll(bare, " ", "_"), "empty"))
 	}
 	for _, u := range unitSuffixes {
 		raw = strings.TrimSuffix(raw, u)

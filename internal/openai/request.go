@@ -4,13 +4,14 @@ import "math"
 
 // Limits of a request.
 const (
-	MaxChoices     = 8   // n
-	MaxAllChoices  = 128 // prompts times n
-	MaxStops       = 16
-	MaxStopBytes   = 1024
-	MaxTopLogprobs = 20
-	MaxBiases      = 1024
-	maxSaltBytes   = 1024
+	MaxChoices      = 8       // n
+	MaxAllChoices   = 128     // prompts times n
+	MaxPromptTokens = 1 << 20 // of one prompt that is given as token ids; no model that is read here has a longer context
+	MaxStops        = 16
+	MaxStopBytes    = 1024
+	MaxTopLogprobs  = 20
+	MaxBiases       = 1024
+	maxSaltBytes    = 1024
 )
 
 // DefaultCompletionTokens is what OpenAI's completions API generates where max_tokens is absent; chat has no such limit.

@@ -20,7 +20,7 @@ func readPointer(r *requestReader, dst **int, lo, hi int) error {
 	return err
 }
 
-// readLimit reads a token limit. Limits beyond 2^31-1 mean "as many as there are", as clients send them.
+// readLimit reads a token limit. One beyond 2^31-1 is read as that: no context is longer.
 func readLimit(r *requestReader, dst **int) error {
 	n, err := r.integer(0, math.MaxInt64)
 	limit := int(min(n, math.MaxInt32))
@@ -52,7 +52,14 @@ func readSeed(r *requestReader, q *Request) error {
 	}
 	seed, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return r.wrong("expected an integer of 64 bits, got %s", clip(text))
+		f, err := strconv.ParseFloat(text, 64)
+		switch {
+		case err == nil && f != math.Trunc(f):
+			return r.wrong("expected an integer, got %s", clip(text))
+		case err != nil || math.Abs(f) > 1<<53: // beyond, neighbours have the same float
+			return r.wrong("expected an integer of 64 bits, got %s", clip(text))
+		}
+		seed = int64(f)
 	}
 	q.Seed = &seed
 	return nil
@@ -107,11 +114,11 @@ func readStop(r *requestReader, q *Request) error {
 	return r.expected("a string or an array of strings")
 }
 
-// readTokens reads an array of token ids; limit 0 is none. The result isn't nil, even when it is empty.
+// readTokens reads an array of at most limit token ids. The result isn't nil, even when it is empty.
 func readTokens(r *requestReader, limit int) ([]int32, error) {
 	tokens := []int32{}
 	err := r.array(func(i int) error {
-		if limit > 0 && i == limit {
+		if i == limit {
 			return r.wrong("at most %d token ids are allowed", limit)
 		}
 		id, err := r.integer(0, maxTokenID)
@@ -172,11 +179,14 @@ func readPrompts(r *requestReader, q *Request) error {
 			q.Prompts = append(q.Prompts, Prompt{Text: s})
 			return err
 		case "a number":
+			if i == MaxPromptTokens {
+				return r.wrong("at most %d token ids are allowed", MaxPromptTokens)
+			}
 			id, err := r.integer(0, maxTokenID)
 			flat = append(flat, int32(id))
 			return err
 		case "an array":
-			tokens, err := readTokens(r, 0)
+			tokens, err := readTokens(r, MaxPromptTokens)
 			if err == nil && len(tokens) == 0 {
 				return r.wrong("has no tokens")
 			}

@@ -113,7 +113,10 @@ var refusals = []struct{ name, api, body, param, message string }{
 	{"presence_penalty", "both", `{"presence_penalty":3}`, "presence_penalty", "between -2 and 2"},
 	{"frequency_penalty", "both", `{"frequency_penalty":-3}`, "frequency_penalty", "between -2 and 2"},
 	{"repetition_penalty", "both", `{"repetition_penalty":0}`, "repetition_penalty", "above 0"},
-	{"seed fraction", "both", `{"seed":1.5}`, "seed", "integer of 64 bits"},
+	{"seed fraction", "both", `{"seed":1.5}`, "seed", "expected an integer, got 1.5"},
+	{"seed beyond, with a point", "both", `{"seed":9223372036854775808.0}`, "seed", "integer of 64 bits"},
+	{"token ids without end", "completion", `{"model":"m","prompt":[` + strings.Repeat("7,", MaxPromptTokens) + `7]}`, "prompt[1048576]", "at most 1048576"},
+	{"token ids without end, in a list", "completion", `{"model":"m","prompt":[[1],[` + strings.Repeat("7,", MaxPromptTokens) + `7]]}`, "prompt[1][1048576]", "at most 1048576"},
 	{"seed beyond", "both", `{"seed":9223372036854775808}`, "seed", "integer of 64 bits"},
 	{"seed type", "both", `{"seed":"1"}`, "seed", "expected an integer, got a string"},
 	{"logit_bias type", "both", `{"logit_bias":[]}`, "logit_bias", "expected an object, got an array"},
@@ -267,6 +270,7 @@ func TestAccepted(t *testing.T) {
 		check        func(q *Request) bool
 	}{
 		{"both", `"max_tokens":99999999999`, func(q *Request) bool { return q.MaxTokens == math.MaxInt32 && q.MaxTokensExplicit }},
+		{"both", `"seed":12.0`, func(q *Request) bool { return *q.Seed == 12 }},
 		{"both", `"top_k":-1`, func(q *Request) bool { return q.TopK == 0 }},
 		{"both", `"stop":"x"`, func(q *Request) bool { return len(q.Stop) == 1 }},
 		{"both", `"temperature":0`, func(q *Request) bool { return q.Temperature == 0 }},

@@ -16,7 +16,7 @@ var levels = map[string]int{
 	"backend": 1, "faultproxy": 1, "ledger": 1, "scheduler": 1, "server": 1, "weights/weightstest": 1,
 	"cuda/query": 1, "mps/query": 1, "nvml": 1,
 	"cuda": 2, "kernels": 2, "mps": 2,
-	"backend/cpu": 2, "soak": 2, "verify": 2, "verify/fak": 2, "gputest": 2,
+	"backend/cpu": 2, "soak": 2, "verify": 2, "verify/fak": 2, "recover": 2, "gputest": 2,
 	"model": 3, "inspect": 3, "partition": 3, "publish": 3, "probe/evidence": 4,
 	"engine": 4, "probe": 5,
 }

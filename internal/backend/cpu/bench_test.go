@@ -22,16 +22,13 @@ const (
 
 var benchAttention = backend.Attention{Heads: 9, KVHeads: 3, HeadDim: 64, Scale: 0.125}
 
-// benchPaths are the paths to measure: the best, or what COTENANT_BENCH_PATH names (a prefix of Info.Features).
+// benchPaths are the paths to measure: those that New chooses, or what COTENANT_BENCH_PATH names (Info.Features, or plain,
+// avx2).
 func benchPaths(b *testing.B) []*kernels {
-	all := paths(b)
 	name := os.Getenv("COTENANT_BENCH_PATH")
-	if name == "" {
-		return all[len(all)-1:]
-	}
 	var out []*kernels
-	for _, k := range all {
-		if strings.HasPrefix(k.name, name) {
+	for _, k := range paths(b) {
+		if k.name == name || strings.HasPrefix(k.name, name+"+fma") || name == "" && k.lanes == chooseKernels(Options{}).lanes {
 			out = append(out, k)
 		}
 	}

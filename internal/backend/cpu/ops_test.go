@@ -256,3 +256,34 @@ func TestStepAllocatesNothing(t *testing.T) {
 		t.Errorf("a step allocates %v times", n)
 	}
 }
+
+// TestOptions checks which path New takes, and that it says so.
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		want func(k *kernels) bool
+	}{
+		{Options{Threads: 1, Plain: true, Tiles: true}, func(k *kernels) bool { return k.name == "plain" }},
+		{Options{Threads: 2}, func(k *kernels) bool { return k.tiles == nil }},
+		{Options{Tiles: true}, func(k *kernels) bool {
+			all := paths(t)
+			return k.name == all[len(all)-1].name
+		}},
+	} {
+		b := must(New(c.o))(t)
+		if i := b.Info(); !c.want(b.(*cpuBackend).k) || len(i.Features) != 1 || i.Features[0] != b.(*cpuBackend).k.name || i.Name != "cpu" {
+			t.Errorf("%+v: %+v", c.o, i)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := b.Begin(rowsBatch(1, 16)); err == nil {
+			t.Error("a step after Close")
+		}
+	}
+	for _, n := range []int{-1, MaxThreads + 1} {
+		if _, err := New(Options{Threads: n}); err == nil {
+			t.Errorf("%d threads: accepted", n)
+		}
+	}
+}

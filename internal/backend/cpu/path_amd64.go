@@ -11,7 +11,8 @@ import (
 
 func deviceName() string { return cpuid.CPU.BrandName }
 
-// fastKernels returns the paths, beside the plain one, that this processor can run; the best last.
+// fastKernels returns the paths, beside the plain one, that this processor can run; the best last, but one with tiles after
+// it.
 func fastKernels() []*kernels {
 	var out []*kernels
 	c := cpuid.CPU
@@ -22,7 +23,7 @@ func fastKernels() []*kernels {
 	if c.Supports(cpuid.AVX512F, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512BW) {
 		out = append(out, avx512.kernels("avx512", 16, out[0]))
 		if u := amxUnit(); u != nil {
-			k := avx512.kernels("amx+avx512", 16, out[0])
+			k := avx512.kernels("avx512+amx", 16, out[0])
 			k.tiles = u
 			out = append(out, k)
 		}
@@ -30,9 +31,12 @@ func fastKernels() []*kernels {
 	return out
 }
 
-func chooseKernels(plain bool) *kernels {
-	if fast := fastKernels(); !plain && len(fast) > 0 {
-		return fast[len(fast)-1]
+func chooseKernels(o Options) *kernels {
+	fast := fastKernels()
+	for i := len(fast) - 1; i >= 0 && !o.Plain; i-- {
+		if o.Tiles || fast[i].tiles == nil {
+			return fast[i]
+		}
 	}
 	return plainKernels()
 }

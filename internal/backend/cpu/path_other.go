@@ -15,7 +15,7 @@ func deviceName() string {
 	return runtime.GOARCH
 }
 
-func chooseKernels(bool) *kernels { return plainKernels() }
+func chooseKernels(Options) *kernels { return plainKernels() }
 
 // pause is one turn of a waiting loop.
 func pause() {}

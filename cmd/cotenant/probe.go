@@ -37,7 +37,7 @@ func newProbe() *cobra.Command {
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newProbePrerequisite(), newProbeCreate(), newProbeCleanup())
+	c.AddCommand(newProbePrerequisite(), newProbeCreate(), newProbeMPS(), newProbeCleanup())
 	return c
 }
 
@@ -276,8 +276,11 @@ func printPlan(w io.Writer, out probe.Outcome) {
 }
 
 func printProbe(w io.Writer, out probe.Outcome) {
-	if r, ok := out.Result.(*evidence.CreateResult); ok {
+	switch r := out.Result.(type) {
+	case *evidence.CreateResult:
 		printCreate(w, r)
+	case *evidence.MPSResult:
+		printMPS(w, r)
 	}
 }
 

@@ -97,6 +97,7 @@ func (c Common) Check() error {
 func Tasks() map[string]bounded.Task {
 	return map[string]bounded.Task{
 		createTask: createWorker,
+		clientTask: mpsClient,
 		guardTask:  guard,
 	}
 }

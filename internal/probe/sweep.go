@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +20,10 @@ import (
 
 // ownerFile marks a private folder as a run's; its content is the run's id.
 const ownerFile = "cotenant-probe-run"
+
+// pipeNames are the folders in a private folder where a run's MPS daemons have their pipes: of the classic one, which is also where
+// processes are sent that shall find none, and of the one with static partitions.
+var pipeNames = []string{"mps", "mps-static"}
 
 // folderPrefix begins the names of private folders. Short: a socket's path is limited to 108 bytes.
 const folderPrefix = "cotenant-p"
@@ -67,14 +73,18 @@ type SweptFolder struct {
 type sweeper struct {
 	runID   string
 	folders []string
+	servers map[int]string // pids of MPS servers that the run saw its daemon start, with their start times
 	except  []int
 	env     []string // to find the MPS control program
 }
 
 // newSweeper reads what a journal proves to be the run's.
 func newSweeper(runID string, entries []evidence.Entry, env []string, except ...int) sweeper {
-	s := sweeper{runID: runID, env: env, except: except}
+	s := sweeper{runID: runID, env: env, except: except, servers: make(map[int]string)}
 	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Detail["pid"]); err == nil && e.Step == "saw_mps_server" && e.Detail["start_ticks"] != "" {
+			s.servers[pid] = e.Detail["start_ticks"]
+		}
 		if e.Step == "make_private_folder" && e.Phase == evidence.Begin && e.Detail["folder"] != "" {
 			s.folders = append(s.folders, e.Detail["folder"])
 		}
@@ -82,11 +92,22 @@ func newSweeper(runID string, entries []evidence.Entry, env []string, except ...
 	return s
 }
 
+// processes are what is left of the run: what carries its id, and servers that its daemon was seen to have started.
+func (s sweeper) processes() []int {
+	pids := ours(s.runID, s.except...)
+	for pid, start := range s.servers {
+		if startTicks(pid) == start && programOf(pid) == "nvidia-cuda-mps-server" && !slices.Contains(pids, pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
 // sweep ends every process of the run and removes its folders: an MPS daemon is asked to quit first, so that it ends its servers.
 // Where dry is true it only looks.
 func (s sweeper) sweep(ctx context.Context, dry bool) Swept {
 	r := Swept{Processes: []SweptProcess{}, Folders: []SweptFolder{}, Left: []string{}}
-	pids := ours(s.runID, s.except...)
+	pids := s.processes()
 	for _, pid := range pids {
 		r.Processes = append(r.Processes, SweptProcess{pid, programOf(pid), "would be ended"})
 	}
@@ -113,7 +134,7 @@ func (s sweeper) end(ctx context.Context, list []SweptProcess) {
 	wait := func(how string, d time.Duration) bool {
 		for until := time.Now().Add(d); ; time.Sleep(20 * time.Millisecond) {
 			left := make(map[int]bool)
-			for _, pid := range ours(s.runID, s.except...) {
+			for _, pid := range s.processes() {
 				left[pid] = alive(pid)
 			}
 			all := true
@@ -143,7 +164,7 @@ func (s sweeper) end(ctx context.Context, list []SweptProcess) {
 		how    string
 		wait   time.Duration
 	}{{syscall.SIGTERM, "terminated", time.Second}, {syscall.SIGKILL, "killed", 2 * time.Second}} {
-		for _, pid := range ours(s.runID, s.except...) {
+		for _, pid := range s.processes() {
 			if p, err := os.FindProcess(pid); err == nil {
 				_ = p.Signal(x.signal)
 			}
@@ -173,8 +194,14 @@ func (s sweeper) quit(ctx context.Context, list []SweptProcess) bool {
 		if s.owned(f) != nil {
 			continue
 		}
-		env := append(bounded.WithoutVariables(s.env, "CUDA_MPS_PIPE_DIRECTORY"), "CUDA_MPS_PIPE_DIRECTORY="+filepath.Join(f, "mps"))
-		bounded.Run(ctx, bounded.Command{Path: control, Env: env, Stdin: "quit\n", Timeout: 5 * time.Second})
+		for _, name := range pipeNames {
+			pipe := filepath.Join(f, name)
+			if _, err := os.Stat(filepath.Join(pipe, "control")); err != nil {
+				continue
+			}
+			env := append(bounded.WithoutVariables(s.env, "CUDA_MPS_PIPE_DIRECTORY"), "CUDA_MPS_PIPE_DIRECTORY="+pipe)
+			bounded.Run(ctx, bounded.Command{Path: control, Env: env, Stdin: "quit\n", Timeout: 5 * time.Second})
+		}
 	}
 	return true
 }

@@ -10,7 +10,6 @@ import (
 
 	"cotenant/internal/cuda"
 	"cotenant/internal/kernels"
-	"cotenant/internal/partition"
 	"cotenant/internal/probe/evidence"
 )
 
@@ -33,9 +32,9 @@ type witness struct {
 
 type buffers struct{ smid, value, times cuda.Pointer }
 
-// newWitness loads the kernels into the current context and allocates for as many partitions as the plan can have.
-func (w *worker) newWitness() (*witness, error) {
-	run := &witness{w: w, spinNS: uint64(w.req.Request.SpinUS) * 1000}
+// newWitness loads the kernels into the current context and allocates for n runs at a time, each on all SMs at most.
+func (w *worker) newWitness(n int, spin time.Duration) (*witness, error) {
+	run := &witness{w: w, spinNS: uint64(spin.Nanoseconds())}
 	ptx, info, err := kernels.Module(kernels.ProbeModule)
 	if err != nil {
 		return nil, err
@@ -50,7 +49,7 @@ func (w *worker) newWitness() (*witness, error) {
 		return err
 	})
 	if err == nil {
-		err = w.take("allocate", 0, run.allocate)
+		err = w.take("allocate", 0, func() error { return run.allocate(n) })
 	}
 	if err != nil {
 		w.undone.Failures = append(w.undone.Failures, run.free()...)
@@ -59,13 +58,9 @@ func (w *worker) newWitness() (*witness, error) {
 	return run, nil
 }
 
-func (run *witness) allocate() error {
-	sizes, err := run.w.req.Request.Plan.Sizes(run.w.facts.Limits)
-	if err != nil {
-		return err
-	}
-	blocks := int64(run.w.facts.Limits.Total) * blocksPerSM
-	for range sizes {
+func (run *witness) allocate(n int) (err error) {
+	blocks := int64(max(run.w.facts.Limits.Total, run.w.facts.SMs)) * blocksPerSM
+	for range n {
 		run.buffers = append(run.buffers, buffers{})
 		b := &run.buffers[len(run.buffers)-1]
 		for _, x := range []struct {
@@ -105,25 +100,32 @@ func (run *witness) free() (failures []string) {
 	return failures
 }
 
-// all launches the witness in every partition before it waits for any, and fills in where it ran.
-func (run *witness) all(set *partition.Set, results []evidence.Partition) error {
+// target is a stream that the witness runs in, and how many SMs are said to be behind it.
+type target struct {
+	stream cuda.Stream
+	sms    int
+}
+
+// all launches the witness in every target before it waits for any, and fills in where it ran. It returns the %globaltimer of the
+// first block, from which the results count.
+func (run *witness) all(targets []target, results []evidence.Partition) (first int64, err error) {
 	w := run.w
-	for i, p := range set.Partitions {
-		results[i].Blocks = p.Resource.SMs() * blocksPerSM
+	for i, t := range targets {
+		results[i].Blocks = t.sms * blocksPerSM
 		l, err := w.d.NewLaunch(run.function, [3]uint32{uint32(results[i].Blocks), 1, 1}, [3]uint32{witnessThreads, 1, 1}, 0)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		b := run.buffers[i]
 		l.Set(0, uint64(b.smid)).Set(1, uint64(b.value)).Set(2, uint64(b.times)).Set(3, uint64(witnessSeed+uint32(i))).Set(4, witnessRounds).Set(5, run.spinNS)
-		if err := w.take("launch", i, func() error { return l.Run(p.Stream) }); err != nil {
-			return err
+		if err := w.take("launch", i, func() error { return l.Run(t.stream) }); err != nil {
+			return 0, err
 		}
 	}
 	deadline := time.Now().Add(time.Duration(w.req.KernelMS) * time.Millisecond)
-	for i, p := range set.Partitions {
-		if err := w.take("wait", i, func() error { return w.d.WaitStream(p.Stream, deadline) }); err != nil {
-			return fmt.Errorf("partition %d: %w", i, err)
+	for i, t := range targets {
+		if err := w.take("wait", i, func() error { return w.d.WaitStream(t.stream, deadline) }); err != nil {
+			return 0, fmt.Errorf("partition %d: %w", i, err)
 		}
 	}
 	origin := uint64(1<<64 - 1)
@@ -131,14 +133,14 @@ func (run *witness) all(set *partition.Set, results []evidence.Partition) error 
 	for i := range results {
 		var err error
 		if times[i], err = run.read(i, &results[i]); err != nil {
-			return fmt.Errorf("partition %d: %w", i, err)
+			return 0, fmt.Errorf("partition %d: %w", i, err)
 		}
 		origin = min(origin, times[i][0])
 	}
 	for i := range results {
 		results[i].BeganNS, results[i].EndedNS = int64(times[i][0]-origin), int64(times[i][1]-origin)
 	}
-	return nil
+	return int64(origin), nil
 }
 
 // read copies a partition's answers back and checks them.

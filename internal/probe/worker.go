@@ -231,7 +231,11 @@ func (w *worker) inContext() (err error) {
 
 // inCurrent loads the kernels, makes partitions, runs the witness in each, undoes them, and does it again as often as asked.
 func (w *worker) inCurrent() (err error) {
-	run, err := w.newWitness()
+	sizes, err := w.req.Request.Plan.Sizes(w.facts.Limits)
+	if err != nil {
+		return err
+	}
+	run, err := w.newWitness(len(sizes), time.Duration(w.req.Request.SpinUS)*time.Microsecond)
 	if err != nil {
 		return err
 	}
@@ -276,15 +280,21 @@ func (w *worker) inCurrent() (err error) {
 
 // prove asks the driver about what it made and runs the witness in all partitions at once.
 func (w *worker) prove(set *partition.Set, run *witness) error {
-	r := evidence.Resources{TotalSMs: w.facts.Limits.Total, Minimum: w.facts.Limits.Minimum, Alignment: w.facts.Limits.Alignment,
-		LimitsReported: w.facts.Told, Method: set.Method, LeftSMs: set.Left, Partitions: []evidence.Partition{}}
-	for _, p := range set.Partitions {
-		r.Partitions = append(r.Partitions, w.describe(p))
-	}
-	w.out.Part("resources", r)
-	err := run.all(set, r.Partitions)
+	r, err := w.run(set, run)
 	w.out.Part("resources", r)
 	return err
+}
+
+func (w *worker) run(set *partition.Set, run *witness) (evidence.Resources, error) {
+	r := evidence.Resources{TotalSMs: w.facts.Limits.Total, Minimum: w.facts.Limits.Minimum, Alignment: w.facts.Limits.Alignment,
+		LimitsReported: w.facts.Told, Method: set.Method, LeftSMs: set.Left, Partitions: []evidence.Partition{}}
+	var targets []target
+	for _, p := range set.Partitions {
+		r.Partitions = append(r.Partitions, w.describe(p))
+		targets = append(targets, target{p.Stream, p.Resource.SMs()})
+	}
+	_, err := run.all(targets, r.Partitions)
+	return r, err
 }
 
 // describe asks every query that the driver has about a partition.

@@ -265,7 +265,6 @@ func TestGGUFRefused(t *testing.T) {
 		{"llama.attention.causal", false, "causal"},
 		{"llama.attention.scale", float32(0.5), "attention.scale"},
 		{"llama.pooling_type", 1, "embedding model"},
-		{"split.count", 3, "3 parts"},
 		{"tokenizer.ggml.eos_token_id", -5, "eos_token_id is -5"},
 		{"tokenizer.ggml.eot_token_id", "x", "eot_token_id"},
 	} {

@@ -119,9 +119,6 @@ func (r *reader) refuse() {
 	if s := r.text("general.type"); s != "" && s != "model" {
 		r.fail(fmt.Errorf("a file of type %.80q is not a model", s))
 	}
-	if n := r.plainInt("split.count", 1); n > 1 {
-		r.fail(fmt.Errorf("one of %d parts of a split GGUF; join them with llama-gguf-split --merge", n))
-	}
 }
 
 // eos lists the end tokens that the file names.

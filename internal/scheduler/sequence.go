@@ -44,17 +44,11 @@ const (
 	ended
 )
 
-// PromptLen returns the number of tokens that it was added with.
-func (q *Sequence) PromptLen() int { return q.prompt }
-
 // Cached returns how many prompt tokens were found in the prefix cache when it was first started.
 func (q *Sequence) Cached() int { return q.cached }
 
 // Wait returns the time from Add to its first start.
 func (q *Sequence) Wait() time.Duration { return q.wait }
-
-// EverStarted reports whether it left the queue: some of it was computed, even if it was preempted since.
-func (q *Sequence) EverStarted() bool { return q.everStarted }
 
 // Started reports whether it holds pages.
 func (q *Sequence) Started() bool { return q.kv != nil }

@@ -122,7 +122,7 @@ func (f *Facts) gpuFindings(add adder, all []*unit, r *Report) {
 		for _, h := range g.Processes.Or(nil) {
 			if h.Deleted {
 				add("deleted_executable", g.label(), plural(h.Count, "process")+" on this GPU run"+third(h.Count)+" an executable whose file was deleted: perhaps a server from before an upgrade, which can hang",
-					"find its pid (--volatile); its exact file can still be copied from /proc/PID/exe before it ends", said("/proc/PID/exe", h.Executable.Or("")+" (deleted)"))
+					"find its pid (--volatile) and save its exact file before it ends: cotenant recover --pid PID --out DIR", said("/proc/PID/exe", h.Executable.Or("")+" (deleted)"))
 			}
 		}
 		if remap, ok := g.Health.Remapped.Get(); ok && (remap.Failed || remap.Pending) {

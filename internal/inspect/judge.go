@@ -137,14 +137,14 @@ func (f *Facts) platform() string {
 func (f *Facts) mpsHost() MPS {
 	m := MPS{Control: f.shown(f.MPS.Control), Version: f.MPS.Version, Daemons: []MPSDaemon{}, Servers: len(f.MPS.Servers), Folders: []MPSFolder{}, Partitions: f.MPS.Partitions}
 	for _, d := range f.MPS.Daemons {
-		x := MPSDaemon{UID: d.UID, Mode: d.Mode, State: d.State, Pipe: d.Pipe, VisibleDevices: d.VisibleDevices, ActivePercentage: d.ActivePercentage}
-		if !f.Volatile {
-			// Running and sleeping change from one moment to the next.
-			if x.State != "Z" {
-				x.State = ""
-			}
-		} else {
-			x.PID = d.PID
+		// A daemon that goes into the background leaves a zombie until its parent looks; a pid file that names one is shown
+		// by its folder.
+		if d.State == "Z" {
+			continue
+		}
+		x := MPSDaemon{UID: d.UID, Mode: d.Mode, Pipe: d.Pipe, VisibleDevices: d.VisibleDevices, ActivePercentage: d.ActivePercentage}
+		if f.Volatile {
+			x.PID, x.State = d.PID, d.State
 		}
 		m.Daemons = append(m.Daemons, x)
 	}

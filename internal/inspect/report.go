@@ -101,11 +101,11 @@ type MPS struct {
 type MPSDaemon struct {
 	UID              observe.Value[int]    `json:"uid"`
 	Mode             mps.Mode              `json:"mode"`
-	State            string                `json:"state"`
 	Pipe             observe.Value[string] `json:"pipe"`
 	VisibleDevices   observe.Value[string] `json:"visible_devices"`
 	ActivePercentage observe.Value[string] `json:"active_thread_percentage"`
-	PID              int                   `json:"pid,omitempty"`
+	PID              int                   `json:"pid,omitempty"`   // volatile
+	State            string                `json:"state,omitempty"` // of proc(5), volatile
 }
 
 // MPSFolder is a pipe folder and what its daemon answers.

@@ -259,8 +259,8 @@ func (c subject) limits(text string, r query.SMResource) string {
 	if c.f.CUDA.MPSBypassed && (len(c.f.MPS.Daemons) > 0 || len(c.f.MPS.Servers) > 0) {
 		text += "; asked outside the running MPS daemon: a client of it may have fewer SMs"
 	}
-	if c.g.DisplayActive.Or(false) || c.g.DisplayAttached.Or(false) {
-		text += "; a display is attached: long kernels can disturb it"
+	if c.g.DisplayActive.Or(false) {
+		text += "; a display is active: long kernels can disturb it"
 	}
 	return text
 }

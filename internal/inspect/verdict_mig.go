@@ -127,9 +127,12 @@ func instanceNames(devices []nvml.MIGDevice) []string {
 func profilesText(profiles []nvml.Profile) string {
 	var names []string
 	for _, p := range profiles {
-		if p.Name != "" {
-			names = append(names, fmt.Sprintf("%d × %s", p.Instances, strings.TrimPrefix(p.Name, "MIG ")))
+		name := strings.TrimPrefix(p.Name, "MIG ")
+		if name == "" {
+			// A driver may leave names out while the mode is off.
+			name = fmt.Sprintf("%dg (%d SMs, %.0f GiB)", p.Slices, p.SMs, float64(p.MemoryMiB)/1024)
 		}
+		names = append(names, fmt.Sprintf("%d × %s", p.Instances, name))
 	}
 	if len(names) == 0 {
 		return ""

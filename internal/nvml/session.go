@@ -14,9 +14,9 @@ import (
 const (
 	notExported = "not exported by this library"
 
-	// nvmlInitWithFlags: succeed without a GPU, and attach none of them by initialising.
-	flagNoGPUs   = 1
-	flagNoAttach = 2
+	// nvmlInitWithFlags: succeed without a GPU. NVML_INIT_FLAG_NO_ATTACH (2) is of no use here: with it, nvmlDeviceGetCount_v2
+	// says 0 (an H200, driver 580.159.04).
+	flagNoGPUs = 1
 
 	// maxDevices, maxSlots and maxProcesses bound what a library that lies about a count can make us ask.
 	maxDevices   = 128
@@ -75,7 +75,7 @@ func (s *Session) initialise() {
 		return code != InvalidArgument && code != NotSupported
 	}
 	// An old library may refuse the flags.
-	if !try("nvmlInitWithFlags", flagNoGPUs|flagNoAttach) {
+	if !try("nvmlInitWithFlags", flagNoGPUs) {
 		try("nvmlInit_v2")
 	}
 }

@@ -266,3 +266,120 @@ func (g *gen) tileBlock(m int, c, ldc, a, lda, lda3, ldb reg.GPVirtual) {
 		g.ADDQ(ldc, cp)
 	}
 }
+
+// wide is tile for several b of 16 columns each, side by side in c: a whole head's values, or the keys of several pages. More
+// sums at a time hide the latency of each.
+func (g *gen) wide() {
+	pointers, most := []string{"b0", "b1"}, 3
+	if g.lanes == 16 {
+		pointers, most = []string{"b0", "b1", "b2", "b3"}, 6
+	}
+	signature := "func(c *float32, ldc int, a *float32, lda int"
+	for _, p := range pointers {
+		signature += ", " + p + " *float32"
+	}
+	g.text("wide", signature+", ldb int, m int, k int, add bool)",
+		"computes c [m, 16 for each b] (+)= a [m, k]·b [k, 16]; m and k are at least 1.")
+	c, ldc, a, lda, ldb := g.arg("c"), g.arg("ldc"), g.arg("a"), g.arg("lda"), g.arg("ldb")
+	for _, r := range []reg.GPVirtual{ldc, lda, ldb} {
+		g.SHLQ(operand.U8(2), r)
+	}
+	var b []reg.GPVirtual
+	for _, p := range pointers {
+		b = append(b, g.arg(p))
+	}
+	left := g.address("m") // in memory: registers are short
+	for size := most; size >= 1; size-- {
+		next, again := g.fresh("rows"), g.fresh("block")
+		g.Label(again)
+		g.CMPQ(left, operand.U8(size))
+		g.JLT(operand.LabelRef(next))
+		g.wideBlock(size, c, ldc, a, lda, ldb, b)
+		for range size {
+			g.ADDQ(ldc, c)
+			g.ADDQ(lda, a)
+		}
+		g.SUBQ(operand.U8(size), left)
+		if size == most {
+			g.JMP(operand.LabelRef(again))
+		}
+		g.Label(next)
+	}
+	g.VZEROUPPER()
+	g.RET()
+}
+
+func (g *gen) wideBlock(m int, c, ldc, a, lda, ldb reg.GPVirtual, b []reg.GPVirtual) {
+	per := 16 / g.lanes
+	columns := func(f func(j, disp int)) { // of c
+		for j := range len(b) * per {
+			f(j, j*g.bytes())
+		}
+	}
+	acc := make([][]reg.VecVirtual, m)
+	for i := range acc {
+		columns(func(int, int) { acc[i] = append(acc[i], g.vec()) })
+	}
+	flag, zero, start, p := g.GP8(), g.fresh("zero"), g.fresh("start"), g.GP64()
+	g.Load(g.Param("add"), flag)
+	g.TESTB(flag, flag)
+	g.JZ(operand.LabelRef(zero))
+	g.MOVQ(c, p)
+	for i := range acc {
+		columns(func(j, disp int) { g.VMOVUPS(at(p, nil, 0, disp), acc[i][j]) })
+		g.ADDQ(ldc, p)
+	}
+	g.JMP(operand.LabelRef(start))
+	g.Label(zero)
+	for i := range acc {
+		columns(func(j, _ int) { g.zero(acc[i][j]) })
+	}
+	g.Label(start)
+	first, second, off, n := g.GP64(), g.GP64(), g.GP64(), g.arg("k")
+	g.MOVQ(a, first)
+	if m > 3 {
+		g.LEAQ(at(a, lda, 2, 0), second)
+		g.ADDQ(lda, second)
+	}
+	g.XORQ(off, off)
+	loop := g.fresh("k")
+	g.Label(loop)
+	inB := func(j int) operand.Mem { return at(b[j/per], off, 1, j%per*g.bytes()) }
+	var bv []reg.VecVirtual
+	columns(func(j, _ int) {
+		if g.lanes == 8 && j == len(acc[0])-1 && m == 3 {
+			return // no register is left: this one comes from memory each time
+		}
+		v := g.vec()
+		g.VMOVUPS(inB(j), v)
+		bv = append(bv, v)
+	})
+	for i := range acc {
+		base := first
+		if i >= 3 {
+			base = second
+		}
+		from := [3]operand.Mem{at(base, nil, 0, 0), at(base, lda, 1, 0), at(base, lda, 2, 0)}[i%3]
+		av := g.vec()
+		g.VBROADCASTSS(from, av)
+		for j := range acc[i] {
+			if j < len(bv) {
+				g.VFMADD231PS(bv[j], av, acc[i][j])
+			} else {
+				g.VFMADD231PS(inB(j), av, acc[i][j])
+			}
+		}
+	}
+	g.ADDQ(operand.U8(4), first)
+	if m > 3 {
+		g.ADDQ(operand.U8(4), second)
+	}
+	g.ADDQ(ldb, off)
+	g.DECQ(n)
+	g.JNZ(operand.LabelRef(loop))
+	g.MOVQ(c, p)
+	for i := range acc {
+		columns(func(j, disp int) { g.VMOVUPS(acc[i][j], at(p, nil, 0, disp)) })
+		g.ADDQ(ldc, p)
+	}
+}

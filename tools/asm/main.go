@@ -170,6 +170,7 @@ func (g *gen) kernels() {
 	}
 	g.dot()
 	g.tile()
+	g.wide()
 	g.softmax()
 	g.swiglu()
 	g.norm()

@@ -118,11 +118,12 @@ type tile struct {
 	scores      []float32 // [n, ld]
 	ld          int       // at least keyBlock, a multiple of maxLanes
 	block       struct{ top, sum, acc []float32 }
+	many        *[maxTogether][]float32 // for wide
 }
 
 func (r *attnRun) tile(s *scratch, rows int) tile {
 	a := r.plan.a
-	t := tile{group: a.Heads / a.KVHeads, d: a.HeadDim}
+	t := tile{group: a.Heads / a.KVHeads, d: a.HeadDim, many: &s.many}
 	t.n = rows * t.group
 	t.ld = (r.plan.keyBlock + maxLanes - 1) / maxLanes * maxLanes
 	mem := grow(&s.attn, t.n*(3*t.d+4+t.ld))
@@ -180,28 +181,52 @@ func (r *attnRun) block(w *tile, seq *backend.Seq, t *attnTask, block int) (skip
 	}
 	most, least := keys(w.n-1), keys(skip)
 	n, d := w.n-skip, w.d
-	for k := 0; k < most; k += size {
-		page := int(seq.Pages[(start+k)/size])
-		r.k.tile(w.scores[skip*w.ld+k:], w.ld, w.q[skip*d:], d, r.m.keys(r.layer, page, t.head), size, n, size, d, false)
+	page := func(k int) int { return int(seq.Pages[(start+k)/size]) }
+	for k := 0; k < most; {
+		scores, q := w.scores[skip*w.ld+k:], w.q[skip*d:]
+		if many := r.k.together; many > 0 && size == 16 && k+(many-1)*size < most {
+			for i := range many {
+				w.many[i] = r.m.keys(r.layer, page(k+i*size), t.head)
+			}
+			r.k.wide(scores, w.ld, q, d, w.many, size, n, d, false)
+			k += many * size
+			continue
+		}
+		r.k.tile(scores, w.ld, q, d, r.m.keys(r.layer, page(k), t.head), size, n, size, d, false)
+		k += size
 	}
 	for i := skip; i < w.n; i++ {
 		w.block.top[i], w.block.sum[i] = r.k.softmax(w.scores[i*w.ld:i*w.ld+keys(i)], r.plan.a.Scale)
 	}
 	// Values of positions that a row doesn't see are left alone, not weighted with 0: they may be anything, NaN included.
 	for k := 0; k < least; k += size {
-		v := r.m.values(r.layer, int(seq.Pages[(start+k)/size]), t.head)
-		r.k.tile(w.block.acc[skip*d:], d, w.scores[skip*w.ld+k:], w.ld, v, d, n, d, min(size, least-k), k > 0)
+		r.weigh(w, skip, n, k, r.m.values(r.layer, page(k), t.head), min(size, least-k), k > 0)
 	}
 	for i := skip; i < w.n; i += w.group {
 		for k := least; k < keys(i); {
 			at := k % size
 			m := min(size-at, keys(i)-k)
-			v := r.m.values(r.layer, int(seq.Pages[(start+k)/size]), t.head)
-			r.k.tile(w.block.acc[i*d:], d, w.scores[i*w.ld+k:], w.ld, v[at*d:], d, w.group, d, m, true)
+			r.weigh(w, i, w.group, k, r.m.values(r.layer, page(k), t.head)[at*d:], m, true)
 			k += m
 		}
 	}
 	return skip
+}
+
+// weigh adds m values v, weighted with the scores from k on, to the block's sums of n pairs from first on.
+func (r *attnRun) weigh(w *tile, first, n, k int, v []float32, m int, add bool) {
+	d, acc, scores := w.d, w.block.acc[first*w.d:], w.scores[first*w.ld+k:]
+	step := 16 * r.k.together
+	j := 0
+	for ; step > 0 && j+step <= d; j += step {
+		for i := range r.k.together {
+			w.many[i] = v[j+16*i:]
+		}
+		r.k.wide(acc[j:], d, scores, w.ld, w.many, d, n, m, add)
+	}
+	if j < d {
+		r.k.tile(acc[j:], d, scores, w.ld, v[j:], d, n, d-j, m, add)
+	}
 }
 
 // join adds a block's result to top, sum and acc; first: there is nothing yet.

@@ -132,6 +132,11 @@ func dot4AVX2(dst *float32, ldd int, x *float32, rows int, cols int, w *float32,
 //go:noescape
 func tile16AVX2(c *float32, ldc int, a *float32, lda int, b *float32, ldb int, m int, k int, add bool)
 
+// wideAVX2 computes c [m, 16 for each b] (+)= a [m, k]·b [k, 16]; m and k are at least 1.
+//
+//go:noescape
+func wideAVX2(c *float32, ldc int, a *float32, lda int, b0 *float32, b1 *float32, ldb int, m int, k int, add bool)
+
 // softmaxAVX2 replaces s by exp(scale*s - top) over n vectors and returns top, the largest scale*s, and the sum.
 //
 //go:noescape

@@ -7951,6 +7951,234 @@ rows342:
 	VZEROUPPER
 	RET
 
+// func wideAVX2(c *float32, ldc int, a *float32, lda int, b0 *float32, b1 *float32, ldb int, m int, k int, add bool)
+// Requires: AVX, FMA3
+TEXT ·wideAVX2(SB), NOSPLIT, $0-73
+	MOVQ c+0(FP), AX
+	MOVQ ldc+8(FP), CX
+	MOVQ a+16(FP), DX
+	MOVQ lda+24(FP), BX
+	MOVQ ldb+48(FP), SI
+	SHLQ $0x02, CX
+	SHLQ $0x02, BX
+	SHLQ $0x02, SI
+	MOVQ b0+32(FP), DI
+	MOVQ b1+40(FP), R8
+
+block348:
+	CMPQ    m+56(FP), $0x03
+	JLT     rows347
+	MOVB    add+72(FP), R9
+	TESTB   R9, R9
+	JZ      zero349
+	MOVQ    AX, R9
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	VMOVUPS 64(R9), Y2
+	VMOVUPS 96(R9), Y3
+	ADDQ    CX, R9
+	VMOVUPS (R9), Y4
+	VMOVUPS 32(R9), Y5
+	VMOVUPS 64(R9), Y6
+	VMOVUPS 96(R9), Y7
+	ADDQ    CX, R9
+	VMOVUPS (R9), Y8
+	VMOVUPS 32(R9), Y9
+	VMOVUPS 64(R9), Y10
+	VMOVUPS 96(R9), Y11
+	ADDQ    CX, R9
+	JMP     start350
+
+zero349:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+
+start350:
+	MOVQ k+64(FP), R11
+	MOVQ DX, R9
+	XORQ R10, R10
+
+k351:
+	VMOVUPS      (DI)(R10*1), Y12
+	VMOVUPS      32(DI)(R10*1), Y13
+	VMOVUPS      (R8)(R10*1), Y14
+	VBROADCASTSS (R9), Y15
+	VFMADD231PS  Y12, Y15, Y0
+	VFMADD231PS  Y13, Y15, Y1
+	VFMADD231PS  Y14, Y15, Y2
+	VFMADD231PS  32(R8)(R10*1), Y15, Y3
+	VBROADCASTSS (R9)(BX*1), Y15
+	VFMADD231PS  Y12, Y15, Y4
+	VFMADD231PS  Y13, Y15, Y5
+	VFMADD231PS  Y14, Y15, Y6
+	VFMADD231PS  32(R8)(R10*1), Y15, Y7
+	VBROADCASTSS (R9)(BX*2), Y15
+	VFMADD231PS  Y12, Y15, Y8
+	VFMADD231PS  Y13, Y15, Y9
+	VFMADD231PS  Y14, Y15, Y10
+	VFMADD231PS  32(R8)(R10*1), Y15, Y11
+	ADDQ         $0x04, R9
+	ADDQ         SI, R10
+	DECQ         R11
+	JNZ          k351
+	MOVQ         AX, R9
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	VMOVUPS      Y2, 64(R9)
+	VMOVUPS      Y3, 96(R9)
+	ADDQ         CX, R9
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      Y5, 32(R9)
+	VMOVUPS      Y6, 64(R9)
+	VMOVUPS      Y7, 96(R9)
+	ADDQ         CX, R9
+	VMOVUPS      Y8, (R9)
+	VMOVUPS      Y9, 32(R9)
+	VMOVUPS      Y10, 64(R9)
+	VMOVUPS      Y11, 96(R9)
+	ADDQ         CX, R9
+	ADDQ         CX, AX
+	ADDQ         BX, DX
+	ADDQ         CX, AX
+	ADDQ         BX, DX
+	ADDQ         CX, AX
+	ADDQ         BX, DX
+	SUBQ         $0x03, m+56(FP)
+	JMP          block348
+
+rows347:
+	CMPQ    m+56(FP), $0x02
+	JLT     rows352
+	MOVB    add+72(FP), R9
+	TESTB   R9, R9
+	JZ      zero354
+	MOVQ    AX, R9
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	VMOVUPS 64(R9), Y2
+	VMOVUPS 96(R9), Y3
+	ADDQ    CX, R9
+	VMOVUPS (R9), Y4
+	VMOVUPS 32(R9), Y5
+	VMOVUPS 64(R9), Y6
+	VMOVUPS 96(R9), Y7
+	ADDQ    CX, R9
+	JMP     start355
+
+zero354:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+start355:
+	MOVQ k+64(FP), R11
+	MOVQ DX, R9
+	XORQ R10, R10
+
+k356:
+	VMOVUPS      (DI)(R10*1), Y8
+	VMOVUPS      32(DI)(R10*1), Y9
+	VMOVUPS      (R8)(R10*1), Y10
+	VMOVUPS      32(R8)(R10*1), Y11
+	VBROADCASTSS (R9), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS (R9)(BX*1), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	ADDQ         $0x04, R9
+	ADDQ         SI, R10
+	DECQ         R11
+	JNZ          k356
+	MOVQ         AX, R9
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	VMOVUPS      Y2, 64(R9)
+	VMOVUPS      Y3, 96(R9)
+	ADDQ         CX, R9
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      Y5, 32(R9)
+	VMOVUPS      Y6, 64(R9)
+	VMOVUPS      Y7, 96(R9)
+	ADDQ         CX, R9
+	ADDQ         CX, AX
+	ADDQ         BX, DX
+	ADDQ         CX, AX
+	ADDQ         BX, DX
+	SUBQ         $0x02, m+56(FP)
+
+rows352:
+	CMPQ    m+56(FP), $0x01
+	JLT     rows357
+	MOVB    add+72(FP), R9
+	TESTB   R9, R9
+	JZ      zero359
+	MOVQ    AX, R9
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	VMOVUPS 64(R9), Y2
+	VMOVUPS 96(R9), Y3
+	ADDQ    CX, R9
+	JMP     start360
+
+zero359:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+
+start360:
+	MOVQ k+64(FP), R11
+	MOVQ DX, R9
+	XORQ R10, R10
+
+k361:
+	VMOVUPS      (DI)(R10*1), Y4
+	VMOVUPS      32(DI)(R10*1), Y5
+	VMOVUPS      (R8)(R10*1), Y6
+	VMOVUPS      32(R8)(R10*1), Y7
+	VBROADCASTSS (R9), Y8
+	VFMADD231PS  Y4, Y8, Y0
+	VFMADD231PS  Y5, Y8, Y1
+	VFMADD231PS  Y6, Y8, Y2
+	VFMADD231PS  Y7, Y8, Y3
+	ADDQ         $0x04, R9
+	ADDQ         SI, R10
+	DECQ         R11
+	JNZ          k361
+	MOVQ         AX, R9
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	VMOVUPS      Y2, 64(R9)
+	VMOVUPS      Y3, 96(R9)
+	ADDQ         CX, R9
+	ADDQ         CX, AX
+	ADDQ         BX, DX
+	SUBQ         $0x01, m+56(FP)
+
+rows357:
+	VZEROUPPER
+	RET
+
 // func softmaxAVX2(s *float32, n int, scale float32) (top float32, sum float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·softmaxAVX2(SB), NOSPLIT, $0-32
@@ -7963,13 +8191,13 @@ TEXT ·softmaxAVX2(SB), NOSPLIT, $0-32
 	MOVQ         AX, DX
 	MOVQ         CX, BX
 
-max347:
+max362:
 	VMULPS       (DX), Y0, Y2
 	VMOVUPS      Y2, (DX)
 	VMAXPS       Y2, Y1, Y1
 	ADDQ         $0x20, DX
 	DECQ         BX
-	JNZ          max347
+	JNZ          max362
 	VEXTRACTF128 $0x01, Y1, X0
 	VMAXPS       X0, X1, X1
 	VMOVHLPS     X1, X1, X0
@@ -7986,7 +8214,7 @@ max347:
 	VPBROADCASTD X2, Y2
 	VXORPS       Y3, Y3, Y3
 
-exp348:
+exp363:
 	VMOVUPS      (AX), Y4
 	VSUBPS       Y1, Y4, Y4
 	VMAXPS       Y4, Y0, Y4
@@ -8011,7 +8239,7 @@ exp348:
 	VADDPS       Y4, Y3, Y3
 	ADDQ         $0x20, AX
 	DECQ         CX
-	JNZ          exp348
+	JNZ          exp363
 	VEXTRACTF128 $0x01, Y3, X0
 	VADDPS       X0, X3, X1
 	VMOVHLPS     X1, X1, X0
@@ -8036,7 +8264,7 @@ TEXT ·swigluAVX2(SB), NOSPLIT, $0-32
 	VMOVD        SI, X1
 	VPBROADCASTD X1, Y1
 
-loop349:
+loop364:
 	VXORPS       Y2, Y2, Y2
 	VSUBPS       (CX), Y2, Y2
 	VMAXPS       Y2, Y0, Y2
@@ -8066,7 +8294,7 @@ loop349:
 	ADDQ         $0x20, CX
 	ADDQ         $0x20, DX
 	DECQ         BX
-	JNZ          loop349
+	JNZ          loop364
 	VZEROUPPER
 	RET
 
@@ -8077,12 +8305,12 @@ TEXT ·squaresAVX2(SB), NOSPLIT, $0-20
 	MOVQ   n+8(FP), CX
 	VXORPS Y0, Y0, Y0
 
-loop350:
+loop365:
 	VMOVUPS      (AX), Y1
 	VFMADD231PS  Y1, Y1, Y0
 	ADDQ         $0x20, AX
 	DECQ         CX
-	JNZ          loop350
+	JNZ          loop365
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X0
 	VMOVHLPS     X0, X0, X1
@@ -8102,7 +8330,7 @@ TEXT ·scaledAVX2(SB), NOSPLIT, $0-36
 	MOVQ         n+24(FP), BX
 	VBROADCASTSS r+32(FP), Y0
 
-loop351:
+loop366:
 	VMULPS  (CX), Y0, Y1
 	VMULPS  (DX), Y1, Y1
 	VMOVUPS Y1, (AX)
@@ -8110,7 +8338,7 @@ loop351:
 	ADDQ    $0x20, CX
 	ADDQ    $0x20, DX
 	DECQ    BX
-	JNZ     loop351
+	JNZ     loop366
 	VZEROUPPER
 	RET
 
@@ -8123,13 +8351,13 @@ TEXT ·blendAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS fy+24(FP), Y0
 	VBROADCASTSS fx+28(FP), Y1
 
-loop352:
+loop367:
 	VMULPS      (CX), Y1, Y2
 	VFMADD231PS (AX), Y0, Y2
 	VMOVUPS     Y2, (AX)
 	ADDQ        $0x20, AX
 	ADDQ        $0x20, CX
 	DECQ        DX
-	JNZ         loop352
+	JNZ         loop367
 	VZEROUPPER
 	RET

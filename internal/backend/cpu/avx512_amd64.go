@@ -94,6 +94,11 @@ func dot4AVX512(dst *float32, ldd int, x *float32, rows int, cols int, w *float3
 //go:noescape
 func tile16AVX512(c *float32, ldc int, a *float32, lda int, b *float32, ldb int, m int, k int, add bool)
 
+// wideAVX512 computes c [m, 16 for each b] (+)= a [m, k]·b [k, 16]; m and k are at least 1.
+//
+//go:noescape
+func wideAVX512(c *float32, ldc int, a *float32, lda int, b0 *float32, b1 *float32, b2 *float32, b3 *float32, ldb int, m int, k int, add bool)
+
 // softmaxAVX512 replaces s by exp(scale*s - top) over n vectors and returns top, the largest scale*s, and the sum.
 //
 //go:noescape

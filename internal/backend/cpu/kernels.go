@@ -30,6 +30,11 @@ type kernels struct {
 	// tile computes c [m, n] = a [m, k]·b [k, n], rows lda, ldb and ldc apart; with add it adds that to c.
 	tile func(c []float32, ldc int, a []float32, lda int, b []float32, ldb int, m, n, k int, add bool)
 
+	// wide is tile for together matrices b of 16 columns each, whose products lie side by side in c; together is 0 where a
+	// path has none. It sums like tile.
+	wide     func(c []float32, ldc int, a []float32, lda int, b *[maxTogether][]float32, ldb, m, k int, add bool)
+	together int
+
 	// softmax replaces s by exp(scale*s - top), where top is the largest scale*s, and returns top and the sum. Memory
 	// behind s may be overwritten up to the next multiple of maxLanes elements.
 	softmax func(s []float32, scale float32) (top, sum float32)
@@ -49,6 +54,9 @@ type kernels struct {
 
 // mostFew is the most rows that few4 takes.
 const mostFew = 8
+
+// maxTogether is the most matrices that wide takes.
+const maxTogether = 4
 
 // maxLanes is the widest path's vector.
 const maxLanes = 16

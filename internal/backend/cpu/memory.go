@@ -17,6 +17,7 @@ type scratch struct {
 	sums  []float32 // of one block, see sumMem
 	rest  []byte    // weights of an incomplete strip
 	args  amxArgs
+	many  [maxTogether][]float32
 	attn  []float32 // a tile's queries, scores and sums
 }
 

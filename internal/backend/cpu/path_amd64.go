@@ -43,16 +43,19 @@ func chooseKernels(o Options) *kernels {
 
 // assembly is what tools/asm generates for an instruction set.
 type assembly struct {
-	expand  [types]expandFunc
-	gemv4   [types]gemvFunc
-	few4    [types]fewFunc
-	dot4    func(dst *float32, ldd int, x *float32, rows, cols int, w, bias *float32, add bool)
-	tile16  func(c *float32, ldc int, a *float32, lda int, b *float32, ldb, m, k int, add bool)
-	softmax func(s *float32, n int, scale float32) (top, sum float32)
-	swiglu  func(dst, gate, up *float32, n int)
-	squares func(x *float32, n int) float32
-	scaled  func(dst, x, w *float32, n int, r float32)
-	blend   func(y, x *float32, n int, f, g float32)
+	expand [types]expandFunc
+	gemv4  [types]gemvFunc
+	few4   [types]fewFunc
+	dot4   func(dst *float32, ldd int, x *float32, rows, cols int, w, bias *float32, add bool)
+	// wide takes together matrices.
+	together int
+	tile16   func(c *float32, ldc int, a *float32, lda int, b *float32, ldb, m, k int, add bool)
+	wide     func(c *float32, ldc int, a *float32, lda int, b *[maxTogether][]float32, ldb, m, k int, add bool)
+	softmax  func(s *float32, n int, scale float32) (top, sum float32)
+	swiglu   func(dst, gate, up *float32, n int)
+	squares  func(x *float32, n int) float32
+	scaled   func(dst, x, w *float32, n int, r float32)
+	blend    func(y, x *float32, n int, f, g float32)
 }
 
 type (
@@ -75,7 +78,7 @@ var avx2 = assembly{
 		weights.F16: few4F16AVX2, weights.BF16: few4BF16AVX2, weights.Q8_0: few4Q8_0AVX2, weights.Q4_0: few4Q4_0AVX2,
 		weights.Q4_1: few4Q4_1AVX2,
 	},
-	dot4: dot4AVX2, tile16: tile16AVX2, softmax: softmaxAVX2, swiglu: swigluAVX2, squares: squaresAVX2,
+	dot4: dot4AVX2, tile16: tile16AVX2, together: 2, wide: wideTwo, softmax: softmaxAVX2, swiglu: swigluAVX2, squares: squaresAVX2,
 	scaled: scaledAVX2, blend: blendAVX2,
 }
 
@@ -92,7 +95,7 @@ var avx512 = assembly{
 		weights.F16: few4F16AVX512, weights.BF16: few4BF16AVX512, weights.Q8_0: few4Q8_0AVX512, weights.Q4_0: few4Q4_0AVX512,
 		weights.Q4_1: few4Q4_1AVX512,
 	},
-	dot4: dot4AVX512, tile16: tile16AVX512, softmax: softmaxAVX512, swiglu: swigluAVX512, squares: squaresAVX512,
+	dot4: dot4AVX512, tile16: tile16AVX512, together: 4, wide: wideFour, softmax: softmaxAVX512, swiglu: swigluAVX512, squares: squaresAVX512,
 	scaled: scaledAVX512, blend: blendAVX512,
 }
 
@@ -145,6 +148,14 @@ func (a *assembly) kernels(name string, lanes int, narrower *kernels) *kernels {
 			a.tile16(&c[j], ldc, &x[0], lda, &b[j], ldb, m, kk, add)
 		}
 	}
+	k.together = a.together
+	k.wide = func(c []float32, ldc int, x []float32, lda int, b *[maxTogether][]float32, ldb, m, kk int, add bool) {
+		_, _ = c[(m-1)*ldc+16*a.together-1], x[(m-1)*lda+kk-1]
+		for i := range a.together {
+			_ = b[i][(kk-1)*ldb+15]
+		}
+		a.wide(&c[0], ldc, &x[0], lda, b, ldb, m, kk, add)
+	}
 	k.softmax = func(s []float32, scale float32) (top, sum float32) {
 		n := (len(s) + lanes - 1) / lanes
 		s2 := s[:n*lanes]
@@ -155,6 +166,14 @@ func (a *assembly) kernels(name string, lanes int, narrower *kernels) *kernels {
 	}
 	a.elementwise(k)
 	return k
+}
+
+func wideTwo(c *float32, ldc int, a *float32, lda int, b *[maxTogether][]float32, ldb, m, k int, add bool) {
+	wideAVX2(c, ldc, a, lda, &b[0][0], &b[1][0], ldb, m, k, add)
+}
+
+func wideFour(c *float32, ldc int, a *float32, lda int, b *[maxTogether][]float32, ldb, m, k int, add bool) {
+	wideAVX512(c, ldc, a, lda, &b[0][0], &b[1][0], &b[2][0], &b[3][0], ldb, m, k, add)
 }
 
 // expander is expand for one format. A rest that fills no vector goes the plain way, which gives the same weights.

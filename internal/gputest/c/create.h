@@ -280,8 +280,15 @@ EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, struct function *f
     return 0;
 }
 
-// launched_ns is when the first kernel since somebody waited was launched: kernels of several streams begin together.
-static uint64_t launched_ns;
+// launched_ns is when the first kernel since somebody waited was launched: kernels of several streams begin together. What spins is
+// done at busy_until_ns.
+static uint64_t launched_ns, busy_until_ns;
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
 
 static CUresult new_stream(struct stream **out, CUgreen g, int priority) {
     struct stream *s = malloc(sizeof *s);
@@ -312,8 +319,19 @@ EXPORT CUresult cuStreamDestroy_v2(struct stream *s) {
     return 0;
 }
 
-EXPORT CUresult cuStreamSynchronize(struct stream *s) { ASK(); USABLE(s); launched_ns = 0; return 0; }
-EXPORT CUresult cuStreamQuery(struct stream *s) { ASK(); USABLE(s); launched_ns = 0; return 0; }
+EXPORT CUresult cuStreamSynchronize(struct stream *s) {
+    ASK(); USABLE(s);
+    while (now_ns() < busy_until_ns) usleep(100);
+    launched_ns = 0;
+    return 0;
+}
+
+EXPORT CUresult cuStreamQuery(struct stream *s) {
+    ASK(); USABLE(s);
+    if (now_ns() < busy_until_ns) return NOT_READY;
+    launched_ns = 0;
+    return 0;
+}
 EXPORT CUresult cuStreamGetPriority(struct stream *s, int *p) { ASK(); USABLE(s); *p = s ? s->priority : 0; return 0; }
 EXPORT CUresult cuStreamWaitEvent(struct stream *s, struct event *e, unsigned flags) { CHANGE(); (void)e; (void)flags; USABLE(s); return 0; }
 

@@ -3,12 +3,6 @@
 
 #define FAST __attribute__((optimize("O2")))
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 FAST static uint32_t witness_value(uint32_t seed, uint32_t rounds, uint32_t block, uint32_t threads) {
     uint32_t sum = 0;
     for (uint32_t t = 0; t < threads; t++) {
@@ -36,6 +30,7 @@ static CUresult run_witness(const mask *sms, uint32_t blocks, uint32_t threads, 
         value[b] = witness_value(seed, rounds, b, threads);
         times[2 * b] = begin + b / (2 * n) * spin;
         times[2 * b + 1] = times[2 * b] + spin;
+        if (times[2 * b + 1] > busy_until_ns) busy_until_ns = times[2 * b + 1];
     }
     return 0;
 }

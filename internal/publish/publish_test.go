@@ -68,6 +68,24 @@ func TestEveryHost(t *testing.T) {
 	}
 }
 
+// What is kept under evidence/ is public already.
+func TestEvidenceIsPublic(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "evidence", "inspect", "*", "*", "report.json"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d reports, %v", len(files), err)
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Report(data, Options{})
+		if err != nil || len(p.List.Replaced) > 0 || !bytes.Equal(p.Document, data) {
+			t.Errorf("%s: %v", f, err)
+		}
+	}
+}
+
 // The same report gives the same bytes and the same labels.
 func TestStable(t *testing.T) {
 	data := corpus(t)["h100-x8"]

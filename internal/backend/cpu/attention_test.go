@@ -21,9 +21,6 @@ func ropeTables(positions, dim int, interleaved bool) backend.RoPE {
 	return r
 }
 
-// history is a sequence's rows so far, as they were given to RoPEStore.
-type history [][]float32
-
 // rotated is a copy of a qkv row with RoPE applied in float64.
 func rotated(row []float32, a backend.Attention, r backend.RoPE, pos int) []float64 {
 	out := make([]float64, len(row))

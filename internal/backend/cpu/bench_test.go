@@ -72,6 +72,47 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
+// BenchmarkAttention is one layer's attention at SmolLM2's shape: the last chunk of a prompt of 704, and decode steps after it.
+func BenchmarkAttention(b *testing.B) {
+	a := benchAttention
+	for _, k := range benchPaths(b) {
+		c := open(b, k, runtime.GOMAXPROCS(0))
+		for _, s := range []struct {
+			name string
+			seqs [][2]int
+		}{
+			{"chunk/128", [][2]int{{576, 128}}},
+			{"decode/1", [][2]int{{704, 1}}},
+			{"decode/4", [][2]int{{704, 1}, {704, 1}, {704, 1}, {704, 1}}},
+		} {
+			batch := fixedBatch(s.seqs, 16, 64)
+			rows := len(batch.Tokens)
+			// Layers enough that a step finds its keys in memory, not in a cache.
+			m := must(c.KV(backend.KVConfig{Layers: benchLayers, KVHeads: a.KVHeads, HeadDim: a.HeadDim, PageSize: 16, Pages: 64 * len(s.seqs)}))(b)
+			clear(m.(*kv).v)
+			qkv, dst := upload(b, c, gaussian(random(1), rows*a.QKVWidth())), upload(b, c, make([]float32, rows*a.Heads*a.HeadDim))
+			var scores int
+			for _, q := range s.seqs {
+				for i := range q[1] {
+					scores += a.Heads * (q[0] + i + 1)
+				}
+			}
+			b.Run(k.name+"/"+s.name, func(b *testing.B) {
+				begin(b, c, batch)
+				layer := 0
+				for b.Loop() {
+					c.Attention(dst, qkv, a, m, layer)
+					layer = (layer + 1) % benchLayers
+				}
+				end(b, c)
+				sec := b.Elapsed().Seconds() / float64(b.N)
+				b.ReportMetric(4*float64(scores*a.HeadDim)/sec/1e9, "GFLOP/s")
+				b.ReportMetric(float64(len(s.seqs)*704*2*4*a.KVHeads*a.HeadDim)/sec/1e9, "GB/s")
+			})
+		}
+	}
+}
+
 // stack is SmolLM2's layers with random weights.
 type stack struct {
 	b             *cpuBackend

@@ -3,7 +3,10 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"runtime"
+	"sync"
 	"testing"
+	"time"
 
 	"cotenant/internal/weights"
 )
@@ -129,7 +132,7 @@ func TestMatrixRefuses(t *testing.T) {
 		"half a block":  func(w *weights.Tensor) { w.Shape = []int{2, 63} },
 		"no rows":       func(w *weights.Tensor) { w.Shape = []int{0, 64} },
 		"negative":      func(w *weights.Tensor) { w.Shape = []int{-2, -64} },
-		"huge":          func(w *weights.Tensor) { w.Shape = []int{1 << 62, 64} },
+		"huge":          func(w *weights.Tensor) { w.Shape = []int{math.MaxInt / 2, 64} },
 		"unknown type":  func(w *weights.Tensor) { w.Type = 200 },
 		"another width": func(w *weights.Tensor) { *w = tensor(random(1), weights.Q4_1, 2, 32) },
 	} {
@@ -179,6 +182,36 @@ func TestTiles(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTilesUnderSignals multiplies while the collector stops the world over and over: signals and switches of threads must
+// leave the tiles alone.
+func TestTilesUnderSignals(t *testing.T) {
+	eachPath(t, func(t *testing.T, b *cpuBackend) {
+		m := must(b.Matrix(tensor(random(1), weights.Q4_1, 512, 512)))(t)
+		x := upload(t, b, gaussian(random(2), 64*512))
+		want := nans(t, b, 64*512)
+		b.MatMul(want, x, 64, m, nil, false)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					runtime.GC()
+				}
+			}
+		})
+		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
+			dst := nans(t, b, 64*512)
+			b.MatMul(dst, x, 64, m, nil, false)
+			same(t, "while signals come", dst.v, want.v)
+		}
+		close(stop)
+		wg.Wait()
+	})
 }
 
 // TestTilesNaN checks that what is no number in a row of x stays so, and stays in its row.

@@ -62,7 +62,7 @@ func (l *Library) origin() string {
 	}
 	// struct link_map of link.h starts with l_addr, then l_name.
 	type linkMap struct {
-		addr uintptr
+		_    uintptr
 		name *byte
 	}
 	var m *linkMap

@@ -1,4 +1,4 @@
-//go:build !nocuda
+//go:build !nocuda && !(linux && (amd64 || arm64))
 
 package dl
 

@@ -116,6 +116,8 @@ func FuzzFiles(f *testing.F) {
 		containerToolkit(t.Context(), tr, "linux", []string{"PATH="}, 1)
 		nvcc(t.Context(), tr, "linux", []string{"PATH="}, 1)
 		busID(string(data))
-		labelValue(string(data))
+		if v := labelValue(string(data)); len(v) > 63 {
+			t.Errorf("label value of %d characters", len(v))
+		}
 	})
 }

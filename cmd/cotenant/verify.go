@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cotenant/internal/ledger"
+	"cotenant/internal/probe/evidence"
 	"cotenant/internal/verify"
 	"cotenant/internal/verify/fak"
 )
@@ -24,7 +25,8 @@ func newVerify() *cobra.Command {
 		Long: "Computes everything in a run folder's ledger again from its rows, and holds it against a table of rules. Says what the\n" +
 			"ledger establishes, what it does not, and why. --explain prints the rules.\n" +
 			"A ledger.json without its folder is held to its own numbers alone, and establishes nothing. A ledger of the predecessor's\n" +
-			"(fak-microcontext-*) is judged by its own rules, with what ours would ask for beside it.",
+			"(fak-microcontext-*) is judged by its own rules, with what ours would ask for beside it. A probe's evidence folder is judged by\n" +
+			"the rules of probes.",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && !explain {
 				return usagef(c, "no run folder: say which, for instance `cotenant verify run/`")
@@ -118,6 +120,13 @@ const maxEvidence = 16 << 20
 // judge reads what path is: a run folder, a ledger without its folder, or a ledger of the predecessor's.
 func judge(path string, opts verify.Options) (judged, error) {
 	info, err := os.Stat(path)
+	if err == nil && info.IsDir() && evidence.Is(path) {
+		r, err := evidence.Verify(path)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", verify.ErrUnreadable, err)
+		}
+		return probeReport{r}, nil
+	}
 	if err != nil || info.IsDir() {
 		r, err := verify.Dir(path, opts)
 		return runReport{r}, err
@@ -210,14 +219,25 @@ func explainRules(w io.Writer, asJSON bool) error {
 		return printJSON(w, rules)
 	}
 	for _, r := range rules {
-		where := "every run"
-		if r.From > 0 {
-			where = fmt.Sprintf("from %d contexts", r.From)
+		fmt.Fprintf(w, "%s  %s\n    %s\n", r.ID, r.Title, r.Explain)
+	}
+	ladder := verify.Ladder()
+	fmt.Fprintln(w, "\nAsked of a run folder, by contract and from how many contexts")
+	fmt.Fprint(w, "| rule       |")
+	for _, at := range ladder {
+		fmt.Fprintf(w, " %-16s |", fmt.Sprintf("%s %d", at.Contract, at.From))
+	}
+	fmt.Fprintln(w, " demands")
+	for _, r := range verify.Rules() {
+		fmt.Fprintf(w, "| %-10s |", r.ID)
+		for _, at := range ladder {
+			fmt.Fprintf(w, " %-16s |", map[bool]string{true: "yes", false: "-"}[r.Asks(at.Contract, at.From)])
 		}
-		if len(r.Contracts) > 0 {
-			where += ", contract " + strings.Join(r.Contracts, " or ")
-		}
-		fmt.Fprintf(w, "%s  %s (%s)\n    %s\n", r.ID, r.Title, where, r.Explain)
+		fmt.Fprintln(w, " "+r.Title)
+	}
+	fmt.Fprintln(w, "\nRules of a probe's evidence folder")
+	for _, r := range evidence.Rules() {
+		fmt.Fprintf(w, "%s  %s\n    %s\n", r[0], r[1], r[2])
 	}
 	return nil
 }

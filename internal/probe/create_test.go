@@ -128,6 +128,13 @@ func leftNothing(t *testing.T, out Outcome) {
 	if err := evidence.Decode(evidence.ManifestFile, content, &man); err != nil {
 		t.Fatal(err)
 	}
+	v, err := evidence.Verify(out.Folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !v.Holds {
+		t.Errorf("the evidence doesn't verify: %+v", v.Failed())
+	}
 	if man.ExitCode != out.Exit || man.RunID != out.Plan.RunID || len(man.Files) < 3 {
 		t.Errorf("manifest %s", dump(man))
 	}

@@ -39,7 +39,7 @@ func newServe() *cobra.Command {
 		Long: "Serves a model over OpenAI's HTTP API: /v1/models, /v1/chat/completions, /v1/completions, /health, and /metrics and /debug/vars.\n" +
 			"Without --model it is the embedded one, which answers what `cotenant soak` asks and little else.\n" +
 			"An address other than loopback demands an API key (--api-key-file or COTENANT_API_KEY), and then /metrics and /debug/vars are\n" +
-			"on --admin-listen alone. SIGTERM drains: what runs may finish within 30 s.",
+			"on --admin-listen alone. SIGTERM or SIGINT drains: what runs may finish within 30 s; a SIGINT after it stops at once.",
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return serve(c, o) },
 	}

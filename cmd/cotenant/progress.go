@@ -76,8 +76,11 @@ func bar(done, total int64, width int) string {
 func progressText(s soak.Progress) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d/%d", s.Completed+s.Failed, s.Contexts)
+	if s.Turns > s.Completed {
+		fmt.Fprintf(&b, "  %d turns", s.Turns)
+	}
 	if sec := s.Elapsed.Seconds(); sec > 0 {
-		fmt.Fprintf(&b, "  %.1f/s", float64(s.Completed)/sec)
+		fmt.Fprintf(&b, "  %.1f/s", float64(s.Turns)/sec)
 	}
 	fmt.Fprintf(&b, "  %d in flight", s.InFlight)
 	if s.LastTTFT > 0 {

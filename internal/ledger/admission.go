@@ -13,7 +13,7 @@ func MaxGapUS(period int64) int64 { return max(3*period, 3_000_000) }
 // more, by its own means.
 func admission(l *Ledger, rows *rowSum, res *resourceSum) Admission {
 	a := Admission{Why: []string{}}
-	if IsRung(l.Contexts) {
+	if IsRungOf(l.Contract, l.Contexts) {
 		a.Rung = Some(l.Contexts)
 	}
 	c, m := &l.Counts, &l.Samples
@@ -30,6 +30,9 @@ func admission(l *Ledger, rows *rowSum, res *resourceSum) Admission {
 		WhyTokens:       rows.tokensBad,
 		WhySharedBase:   rows.baseDiffers,
 		WhyServerChange: m.ServerRestarts > 0,
+	}
+	if rows.control != nil {
+		rows.control.against(l, against)
 	}
 	for _, code := range AdmissionCodes() {
 		if against[code] {

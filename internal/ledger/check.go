@@ -19,16 +19,20 @@ func (c *Config) Check() error {
 		return fmt.Errorf("schema_version %d: this program reads %d", c.SchemaVersion, SchemaVersion)
 	case c.Operation != Operation || c.Document != "config":
 		return fmt.Errorf("operation %q, document %q: want %q, %q", c.Operation, c.Document, Operation, "config")
-	case c.Contract != ContractPlain:
+	case !slices.Contains(Contracts(), c.Contract):
 		return fmt.Errorf("contract %q isn't known", c.Contract)
+	case (c.Contract == ContractControlled) != (c.Controlled != nil):
+		return fmt.Errorf("controlled goes with the contract %s, and this is %s", ContractControlled, c.Contract)
 	case !isHex(c.RunID, 32):
 		return fmt.Errorf("run_id %q isn't 32 hexadecimal digits", c.RunID)
 	case !isHex(c.Secret, 64):
 		return fmt.Errorf("secret isn't 64 hexadecimal digits")
 	case c.Contexts < 1 || c.Contexts > MaxContexts:
 		return fmt.Errorf("contexts %d: want 1 to %d", c.Contexts, MaxContexts)
-	case c.TurnsPerContext != 1:
+	case c.Contract == ContractPlain && c.TurnsPerContext != 1:
 		return fmt.Errorf("turns_per_context %d: the contract %s has 1", c.TurnsPerContext, c.Contract)
+	case c.TurnsPerContext < 1 || c.TurnsPerContext > MaxTurns:
+		return fmt.Errorf("turns_per_context %d: want 1 to %d", c.TurnsPerContext, MaxTurns)
 	case c.Workers < 1 || c.Workers > MaxWorkers:
 		return fmt.Errorf("workers %d: want 1 to %d", c.Workers, MaxWorkers)
 	case c.MaxAttempts < 1 || c.MaxAttempts > 100:
@@ -41,6 +45,21 @@ func (c *Config) Check() error {
 		return fmt.Errorf("token_source %q isn't known", c.TokenSource)
 	case c.ResourceUS < 1:
 		return fmt.Errorf("resource_period_us %d: want at least 1", c.ResourceUS)
+	}
+	if c.Controlled != nil {
+		return c.Controlled.check()
+	}
+	return nil
+}
+
+func (p *ControlPlan) check() error {
+	switch {
+	case p.FaultBlock < 1:
+		return fmt.Errorf("fault_block %d: want at least 1", p.FaultBlock)
+	case len(p.FaultSeed) > MaxText:
+		return fmt.Errorf("fault_seed has %d bytes: the limit is %d", len(p.FaultSeed), MaxText)
+	case !isHex(p.BadBaseCommit, 32):
+		return fmt.Errorf("bad_base_commit %q isn't 32 hexadecimal digits", p.BadBaseCommit)
 	}
 	return nil
 }
@@ -66,6 +85,8 @@ func (r *Row) Check() error {
 		return fmt.Errorf("prompt_commit %q isn't 32 hexadecimal digits", r.PromptCommit)
 	case r.OutputCommit != "" && !isHex(r.OutputCommit, 32):
 		return fmt.Errorf("output_commit %q isn't 32 hexadecimal digits", r.OutputCommit)
+	case r.Parked != "" && !isHex(r.Parked, 32) || r.Restored != "" && !isHex(r.Restored, 32):
+		return fmt.Errorf("parked %q or restored %q isn't 32 hexadecimal digits", r.Parked, r.Restored)
 	case len(r.FinishReason) > MaxFinish:
 		return fmt.Errorf("finish_reason has %d bytes: the limit is %d", len(r.FinishReason), MaxFinish)
 	case len(r.Error) > MaxText:

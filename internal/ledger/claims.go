@@ -55,7 +55,37 @@ func claims(l *Ledger) ([]Claim, []Statement) {
 	for i, s := range l.Series {
 		claimSeries(l, i, s, claim)
 	}
+	if l.Controlled != nil {
+		claimControlled(l, claim)
+	}
 	return out, nonClaims(l)
+}
+
+// claimControlled claims what the contract's terms came to.
+func claimControlled(l *Ledger, claim func(id, statement string, v Opt, unit, evidence, bound string)) {
+	c := l.Controlled
+	claim("rollback", "bases that failed the canary and were rolled back", Some(c.Rollbacks), "bases", "/controlled/rollbacks",
+		"a base without its list, asked for what stood there; every measured request carries the base that passed")
+	claim("faults_recovered", "planned faults that ended an attempt as they had to, and whose turn has a result", Some(c.FaultsRecovered), "faults",
+		"/controlled/faults_recovered", fmt.Sprintf("of %d; done by the client's own proxy and by the client, not by the network or the server", c.FaultContexts))
+	claim("restored", "conversations that were parked on the disk and came back byte for byte", Some(c.Restored), "conversations", "/controlled/restored",
+		"as the commitments of what was written and of what was sent have it")
+	if c.RestoredAcross > 0 {
+		claim("restored_across", "conversations that another process than the one that parked them brought back", Some(c.RestoredAcross), "conversations",
+			"/controlled/restored_across", "after the first process had ended or was killed; a loss of power was not tried")
+	}
+	if hasGauge(l) {
+		claim("gauges_returned", "times at which nothing was open and the server's gauges came back to where they began", Some(c.QuietReturned), "times",
+			"/controlled/quiet_returned", "cancelled and reset requests before them included; by the endpoint's own reading")
+	}
+	claim("queue_age_p50", "median time from a turn's being ready to its being sent", l.Times.QueueAge.P50.ValueUS, "us", "/times/queue_age/p50/value_us",
+		"of a closed loop, where it grows with contexts over workers")
+	claim("queue_age_p95_upper", "95th percentile of the time from a turn's being ready to its being sent, 99 % upper bound", boundOf(l.Times.QueueAge.P95), "us",
+		"/times/queue_age/p95/upper_us", "if turns are independent draws")
+	for i, r := range l.Reconciliation {
+		claim("reconciled_"+r.Quantity, "increase of the server's own counter, within the declared residual of the client's count", Some(r.Server), "counted",
+			fmt.Sprintf("/reconciliation/%d/server", i), fmt.Sprintf("residual %d, declared %d to %d: what attempts that were cut can have left", r.Residual, r.Low, r.High))
+	}
 }
 
 // claimSeries claims what the endpoint itself exposed.
@@ -110,6 +140,9 @@ func nonClaims(l *Ledger) []Statement {
 	add := func(id, format string, args ...any) { out = append(out, Statement{id, fmt.Sprintf(format, args...)}) }
 	if !l.Admission.Admitted {
 		add("admission", "the run isn't admitted (see admission.why): its numbers describe it and establish nothing")
+	}
+	if l.Counts.Resent > 0 {
+		add("sent_once", "%d attempts were open when a segment was killed and were sent again: the server may have answered them twice", l.Counts.Resent)
 	}
 	add("that_it_happened", "hashes and signatures prove that the files haven't changed since, not that a server answered; a nonce or a second observer would add to that")
 	add("kernel_rates", "rates are provider usage over wall time")

@@ -14,6 +14,7 @@ const (
 	LabelBase     = "base"
 	LabelPrompt   = "prompt"
 	LabelOutput   = "output"
+	LabelPark     = "park"
 )
 
 // NewSecret returns 32 random bytes in hex: the key of a run's commitments.

@@ -2,8 +2,12 @@ package ledger
 
 // Contracts of a soak.
 const (
-	ContractPlain = "plain" // one turn, no faults: the closed loop that peers are compared on
+	ContractPlain      = "plain"      // one turn, no faults: the closed loop that peers are compared on
+	ContractControlled = "controlled" // canary, rollback, faults, parked turns: see ControlPlan
 )
+
+// Contracts lists them.
+func Contracts() []string { return []string{ContractPlain, ContractControlled} }
 
 // Scopes of an endpoint's address.
 const (
@@ -28,7 +32,7 @@ type Config struct {
 	Secret        string `json:"secret"`          // 64 hex digits, random, of this run alone: the key of every commitment
 	StartedWallUS int64  `json:"started_wall_us"` // UTC, µs since 1970; the only wall time beside that of events
 
-	Contract        string `json:"contract"` // ContractPlain
+	Contract        string `json:"contract"` // one of Contracts
 	Contexts        int64  `json:"contexts"`
 	TurnsPerContext int64  `json:"turns_per_context"`
 	Workers         int64  `json:"workers"`
@@ -55,7 +59,30 @@ type Config struct {
 	Definitions  Defs     `json:"definitions"`
 	Client       Build    `json:"client"`
 	RulesVersion int64    `json:"rules_version"` // of package verify, as pre-registered
+
+	Controlled *ControlPlan `json:"controlled"` // null unless the contract is controlled
 }
+
+// ControlPlan is what a controlled run is going to do to itself and to its server.
+type ControlPlan struct {
+	FaultSeed     string `json:"fault_seed"`      // with fault_block it determines every fault: see docs/formats/run.md
+	FaultBlock    int64  `json:"fault_block"`     // one context of each whole block of so many meets a fault
+	StallIdleUS   int64  `json:"stall_idle_us"`   // how long a stalled stream is waited for: less than timeouts.idle_us, so that the run doesn't stand still
+	CanaryAsked   int64  `json:"canary_asked"`    // questions to a base
+	CanaryNeeded  int64  `json:"canary_needed"`   // right answers without which a base is rolled back
+	BadBaseCommit string `json:"bad_base_commit"` // Commit(secret, "base", the base that has to fail)
+	QuietPoints   int64  `json:"quiet_points"`    // times at which nothing is sent until the server's gauges are back, the end among them
+	QuietLimitUS  int64  `json:"quiet_limit_us"`  // how long they may take
+}
+
+// Terms of the contract controlled.
+const (
+	ControlledRung        = 10_000 // the lowest rung that it can be admitted at
+	ControlledMinTurns    = 2
+	ControlledMaxAttempts = 3
+	ControlledMaxBlock    = 100 // contexts of which one meets a fault: 1 % at least
+	MaxTurns              = 64
+)
 
 // Workload is what the contexts ask.
 type Workload struct {
@@ -132,15 +159,15 @@ func Definitions() Defs {
 		Latency:      "sent to end, of the attempt that is the result",
 		LastToken:    "sent to the last event that ttft's definition counts",
 		InterToken:   "(last_token - first_token) / (text_tokens - 1), rounded down, of results with at least two text tokens that aren't buffered",
-		LatencyFull:  "picked of the first attempt to end of the last: connecting, waiting and retries included",
-		QueueAge:     "queued to picked of the first attempt; in a closed loop every context is queued when its segment starts",
-		SendLag:      "picked to sent of the first attempt: connecting and the client's own delay",
+		LatencyFull:  "picked of a turn's first attempt to end of its last: connecting, waiting and retries included",
+		QueueAge:     "queued to sent of a turn's first attempt: a turn is queued when the turn before it has ended, one that was left by an earlier segment and every first one when its segment starts",
+		SendLag:      "picked to sent of a turn's first attempt: connecting and the client's own delay",
 		Wall:         "sum over segments of the first picked to the last end",
 		Rate:         "count over wall, rounded down to a whole number per 10^6 seconds",
 		Tokens:       "the provider's usage object; null where none came; never the requested number. text_tokens: completion_tokens, less one where finish_reason is stop and exactly one delta fewer came, which is the end-of-sequence token",
 		Percentile:   "nearest-rank order statistic: the ceil(p*n)-th smallest of n; no interpolation",
 		Bound:        "one-sided 99 % upper bound of the percentile: the (t+1)-th largest with the largest t for which P(Bin(n,1-p) <= t) <= 1/100; evidence maximum where t is 0, null where there is none",
-		Adjusted:     "the same over all contexts, one that failed counted as plus infinity, shown as null with evidence infinite",
+		Adjusted:     "latency over all turns, one that failed counted as plus infinity, shown as null with evidence infinite",
 		InFlight:     "largest number of attempts with sent <= t < end, by sweep over rows; an end comes before a start of the same microsecond",
 		Result:       "outcome ok: HTTP 200, every event parsed, no error object, non-empty text, the end marked by a finish_reason or [DONE]; it is usage-bearing where prompt and completion tokens came too",
 		Buffered:     "text_tokens > 1 and either last_token = first_token (one read brought them all) or last_token - first_token < max(1 % of latency, 50 us * (deltas - 1))",

@@ -1,5 +1,7 @@
 package ledger
 
+import "slices"
+
 // Ledger is ledger.json: what a run establishes, what it does not, and why. All of it is computed by Summarize from
 // config.json, rows.jsonl, resources.jsonl and events.jsonl, so that anybody who has these can compute it again.
 // It names no address, key, prompt or answer.
@@ -45,6 +47,7 @@ type Ledger struct {
 
 	Series         []SeriesSummary  `json:"series"`
 	Reconciliation []Reconciliation `json:"reconciliation"`
+	Controlled     *Controlled      `json:"controlled"` // null unless the contract is controlled
 
 	Definitions Defs        `json:"definitions"`
 	Claims      []Claim     `json:"claims"`
@@ -82,7 +85,8 @@ type Counts struct {
 	Quirky         int64          `json:"quirky"`     // attempts with any quirk
 	Quirks         int64          `json:"quirks"`     // all rows' quirks, or-ed
 	Duplicates     int64          `json:"duplicates"` // attempts after a turn's result
-	Strays         int64          `json:"strays"`     // attempts of contexts or turns that weren't planned
+	Strays         int64          `json:"strays"`     // attempts of contexts or turns that weren't planned, or of a turn before the one before it had its result
+	Resent         int64          `json:"resent"`     // attempts that were open when a segment was killed, left no row and were sent again
 	Outcomes       []OutcomeCount `json:"outcomes"`   // of attempts, those that occur, in the order of Outcomes
 }
 
@@ -231,11 +235,39 @@ type SeriesSummary struct {
 
 // Reconciliation sets what the server counted against what the client did.
 type Reconciliation struct {
-	Quantity string `json:"quantity"`                 // a series name
-	Client   int64  `json:"client"`                   // over all rows
-	Outside  int64  `json:"outside"`                  // the client's own requests outside the rows that fall into the samples' span (canary)
-	Server   int64  `json:"server"`                   // last minus first
-	Residual int64  `json:"residual" ledger:"signed"` // server - client; servers differ in what they count, see docs/metrics.md
+	Quantity string `json:"quantity"`                     // a series name
+	Client   int64  `json:"client"`                       // over all rows
+	Outside  int64  `json:"outside"`                      // the client's own requests outside the rows that fall into the samples' span (canary)
+	Server   int64  `json:"server"`                       // last minus first
+	Residual int64  `json:"residual" ledger:"signed"`     // server - client; servers differ in what they count, see docs/metrics.md
+	Low      int64  `json:"residual_low" ledger:"signed"` // its declared bounds: what attempts that were cut can have left on the server
+	High     int64  `json:"residual_high" ledger:"signed"`
+}
+
+// Controlled is what the contract's terms came to.
+type Controlled struct {
+	Canaries         int64        `json:"canaries"`        // bases that were asked
+	CanariesFailed   int64        `json:"canaries_failed"` // of them, those with fewer right answers than needed
+	Rollbacks        int64        `json:"rollbacks"`
+	Faults           []FaultCount `json:"faults"`             // by kind, in the order of the plan's list
+	FaultContexts    int64        `json:"fault_contexts"`     // contexts that met one
+	FaultSharePPM    int64        `json:"fault_share_ppm"`    // of contexts, rounded down
+	FaultsRecovered  int64        `json:"faults_recovered"`   // faults whose attempt ended as it had to and whose turn has a result
+	FaultsWithoutRow int64        `json:"faults_without_row"` // done when their segment was killed: the attempt left no row
+	Parked           int64        `json:"parked"`             // turns whose conversation was written to the disk
+	Restored         int64        `json:"restored"`           // of them, those that came back equal in the next turn's result
+	RestoredAcross   int64        `json:"restored_across"`    // of those, by another process
+	QuietPoints      int64        `json:"quiet_points"`
+	QuietReturned    int64        `json:"quiet_returned"` // those at which the server's gauges came back
+	QuietMaxUS       Opt          `json:"quiet_max_us"`   // the longest that they took
+}
+
+// FaultCount is what became of one kind of fault.
+type FaultCount struct {
+	Kind      string `json:"kind"`
+	Planned   int64  `json:"planned"`
+	Done      int64  `json:"done"`
+	Recovered int64  `json:"recovered"`
 }
 
 // Claim is something that the run establishes. Its value stands in the ledger at Evidence.
@@ -275,23 +307,27 @@ const (
 	WhyTokens       = "tokens_implausible"
 	WhySharedBase   = "base_differs"
 	WhyServerChange = "server_restarted"
+	WhyTerms        = "contract_terms" // what the config registers is less than the contract demands
+	WhyCanary       = "canary"         // the bad base didn't fail, the good one did, or there was no rollback
+	WhyFaults       = "faults"         // a planned fault wasn't done, didn't show, or wasn't recovered from
+	WhyParking      = "parking"        // a conversation wasn't parked, or came back another
+	WhyQuiet        = "not_quiet"      // the server's gauges didn't come back
+	WhyReconcile    = "counters"       // a counter of the server lies outside its declared bounds
 )
 
 // AdmissionCodes lists them in their order.
 func AdmissionCodes() []string {
 	return []string{WhyNotARung, WhyNotFinished, WhyIncomplete, WhyFailed, WhyUsage, WhyWorkers, WhyPeak, WhySamples,
-		WhyResources, WhyTokens, WhySharedBase, WhyServerChange}
+		WhyResources, WhyTokens, WhySharedBase, WhyServerChange, WhyTerms, WhyCanary, WhyFaults, WhyParking, WhyQuiet, WhyReconcile}
 }
 
 // Rungs are the only numbers of contexts that can be admitted.
 func Rungs() []int64 { return []int64{100, 1_000, 10_000, 100_000, 1_000_000} }
 
 // IsRung reports whether contexts is a rung.
-func IsRung(contexts int64) bool {
-	for _, r := range Rungs() {
-		if r == contexts {
-			return true
-		}
-	}
-	return false
+func IsRung(contexts int64) bool { return slices.Contains(Rungs(), contexts) }
+
+// IsRungOf reports whether contexts is a rung that a run under contract can be admitted at.
+func IsRungOf(contract string, contexts int64) bool {
+	return IsRung(contexts) && (contract != ContractControlled || contexts >= ControlledRung)
 }

@@ -8,6 +8,8 @@ type Event struct {
 	WallUS       Opt    `json:"wall_us"`       // of start and end events: UTC, µs since 1970
 	ConfigSHA256 string `json:"config_sha256"` // of start events, else empty
 	Context      Opt    `json:"context"`
+	Turn         Opt    `json:"turn"`
+	Attempt      Opt    `json:"attempt"`
 	Value        Opt    `json:"value"`  // what the kind says
 	Detail       string `json:"detail"` // up to 200 bytes, addresses and keys taken out
 }
@@ -17,6 +19,11 @@ const (
 	EventStart         = "start"          // a segment begins: t_us is 0; the first line of the file
 	EventReady         = "ready"          // the endpoint answered a completion; value: µs that it took
 	EventCanary        = "canary"         // a request before the measured ones; value: its completion tokens; not in rows
+	EventCanaryBase    = "canary_base"    // a base was asked canary_asked questions; value: right answers; detail: the base's commitment
+	EventRollback      = "rollback"       // a base failed; detail: the commitment of the base that is sent instead
+	EventFault         = "fault"          // a planned fault is about to be done; context, turn, attempt; value: events that came before it; detail: its kind
+	EventQuiet         = "quiet"          // nothing is open; value: µs from the last end to the sample in which the server's gauges were back; null: they weren't; detail: why
+	EventResent        = "resent"         // an attempt that was open when an earlier segment was killed is sent again; context, turn, attempt
 	EventUsageRefused  = "usage_refused"  // the server refused stream_options: sent without from here on
 	EventServerRestart = "server_restart" // the server's process changed; value: its new start_us
 	EventScrapeLost    = "scrape_lost"    // value: samples missed
@@ -36,6 +43,6 @@ const (
 
 // EventKinds lists the kinds.
 func EventKinds() []string {
-	return []string{EventStart, EventReady, EventCanary, EventUsageRefused, EventServerRestart, EventScrapeLost, EventTornRow,
+	return []string{EventStart, EventReady, EventCanary, EventCanaryBase, EventRollback, EventFault, EventQuiet, EventResent, EventUsageRefused, EventServerRestart, EventScrapeLost, EventTornRow,
 		EventInterrupt, EventAbort, EventPeak, EventEnd}
 }

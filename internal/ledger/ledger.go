@@ -78,3 +78,11 @@ func (o *Opt) UnmarshalJSON(b []byte) error {
 	o.OK = true
 	return json.Unmarshal(b, &o.V)
 }
+
+// Files of a run folder that are the client's working state: private, no evidence by themselves, not bound by the ledger.
+const (
+	ParkFile  = "park.bin" // what contexts with another turn have said; rows hold a commitment to each record
+	OpenFile  = "open.bin" // attempts that are open; gone when a segment has ended
+	ParkMagic = "cotenant-park 1\n"
+	MaxParked = 1 << 20 // bytes of one record's payload
+)

@@ -82,6 +82,7 @@ const (
 	SeriesOutputTokens     = "completion_tokens_total"
 	SeriesRequests         = "requests_total"
 	SeriesPreemptions      = "preemptions_total"
+	SeriesAborted          = "requests_aborted_total"
 )
 
 // SeriesNames lists the canonical names in the order in which a sample holds them.
@@ -89,5 +90,5 @@ func SeriesNames() []string {
 	return []string{SeriesRunning, SeriesWaiting, SeriesQueueOldestAge, SeriesQueueWaitCount, SeriesQueueWaitSum, SeriesKVUsage,
 		SeriesKVPagesUsed, SeriesKVPagesFree, SeriesKVPagesCached, SeriesKVSlots, SeriesKVCapacityTokens, SeriesServerMemory,
 		SeriesDeviceMemory, SeriesPrefixQueries, SeriesPrefixHits, SeriesPromptTokens, SeriesOutputTokens, SeriesRequests,
-		SeriesPreemptions}
+		SeriesPreemptions, SeriesAborted}
 }

@@ -36,10 +36,11 @@ func Outcomes() []Outcome {
 }
 
 // Retryable reports whether another attempt may follow an attempt that ended so. An in-band error is retried by its code,
-// which the client knows; an interrupted attempt by the next segment.
+// which the client knows; an interrupted attempt by the next segment; one that the plan cancelled because the plan says so.
 func (o Outcome) Retryable() bool {
 	switch o {
-	case Truncated, InbandError, HTTP429, HTTP5xx, TransportBefore, TransportMid, TimeoutHeaders, TimeoutIdle, TimeoutTotal, Interrupted:
+	case Truncated, InbandError, HTTP429, HTTP5xx, TransportBefore, TransportMid, TimeoutHeaders, TimeoutIdle, TimeoutTotal,
+		CancelledInject, Interrupted:
 		return true
 	}
 	return false
@@ -62,7 +63,7 @@ type Row struct {
 	Worker  int64 `json:"worker"`  // from 0, below Config.Workers
 	Segment int64 `json:"segment"` // from 0
 
-	QueuedUS       int64 `json:"queued_us"`        // the turn could have run; 0 for all turns of a plain closed loop's first segment
+	QueuedUS       int64 `json:"queued_us"`        // the turn could have run: the end of the turn before it, where that is of this segment, else 0
 	PickedUS       int64 `json:"picked_us"`        // a worker took this attempt up, after any backoff
 	SentUS         Opt   `json:"sent_us"`          // the request's last byte went to the connection; null: never written
 	HeadersUS      Opt   `json:"headers_us"`       // the response's headers were there
@@ -95,6 +96,9 @@ type Row struct {
 	OutputCommit string `json:"output_commit"` // Commit(secret, "output", text); empty: no text
 	Task         string `json:"task"`          // the kind of task
 	Oracle       string `json:"oracle"`        // OraclePass, OracleFail or OracleNone
+
+	Parked   string `json:"parked"`   // Commit(secret, "park", what was written to the disk for the next turn) of a turn's result; else empty
+	Restored string `json:"restored"` // Commit(secret, "park", what was read back and sent) of attempts of later turns; else empty
 
 	ConnReused   bool  `json:"conn_reused"`
 	Reconnects   int64 `json:"reconnects"`     // sends repeated by the transport because a kept-alive socket had been closed: not failures

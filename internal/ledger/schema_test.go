@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"cotenant/internal/loadgen"
 )
 
 var update = flag.Bool("update", false, "write docs/formats/*.schema.json from the types")
@@ -32,8 +34,16 @@ var closed = map[string][]string{
 	"Ledger.status": {StatusFinished, StatusInterrupted, StatusFailed}, "Admission.why[]": AdmissionCodes(),
 	"Quantile.evidence": {EvidenceBound, EvidenceMaximum, EvidenceSample, EvidenceInfinite, EvidenceNone},
 	"Config.operation":  {Operation}, "Ledger.operation": {Operation}, "Config.document": {"config"}, "Ledger.document": {"ledger"},
-	"Config.contract": {ContractPlain}, "Ledger.contract": {ContractPlain}, "Config.token_source": {TokenSourceUsage},
+	"Config.contract": Contracts(), "Ledger.contract": Contracts(), "FaultCount.kind": faultKinds(), "Config.token_source": {TokenSourceUsage},
 	"Config.endpoint_scope": {ScopeLoopback, ScopePrivate, ScopePublic}, "Ledger.endpoint_scope": {ScopeLoopback, ScopePrivate, ScopePublic},
+}
+
+func faultKinds() []string {
+	var out []string
+	for _, k := range loadgen.FaultKinds() {
+		out = append(out, string(k))
+	}
+	return out
 }
 
 func outcomeNames() []string {

@@ -12,12 +12,12 @@ import (
 // maxTaskKinds bounds what foreign rows can make a ledger hold.
 const maxTaskKinds = 64
 
-// rowSum folds rows into a ledger's numbers. Beside what exact percentiles need (a few integers a result), it keeps one
-// byte a context.
+// rowSum folds rows into a ledger's numbers. Beside what exact percentiles need (a few integers a result), it keeps four
+// bytes a context.
 type rowSum struct {
 	cfg      *Config
-	state    []byte           // of each context, bits below
-	retried  map[int64]firsts // of contexts whose first attempt was no result
+	contexts []contextSum
+	retried  map[int64]firsts // of contexts whose present turn's first attempt was no result
 	segments map[int64]*rowSegment
 
 	counts   Counts
@@ -36,23 +36,29 @@ type rowSum struct {
 	promptAll, outAll, cachedAll int64 // over all attempts that say it
 	sentAll                      int64
 	cachedKnown                  bool
+
+	cut     map[int64]cutTurn // of contexts whose present turn has attempts that were cut
+	bounds  bounds
+	control *controlSum // nil unless the contract is controlled
 }
 
 type firsts struct{ segment, picked int64 }
+
+// contextSum is where a context stands.
+type contextSum struct {
+	turns uint16 // turns with a result
+	any   bool   // it has an attempt
+	tried bool   // its present turn has one
+}
 
 type rowSegment struct {
 	firstPicked, lastEnd int64
 	starts, ends         []int64
 }
 
-const (
-	stateSeen byte = 1 << iota
-	stateOK
-)
-
 func newRowSum(cfg *Config) *rowSum {
-	return &rowSum{cfg: cfg, state: make([]byte, cfg.Contexts), retried: map[int64]firsts{}, segments: map[int64]*rowSegment{},
-		outcomes: map[Outcome]int64{}, tasks: map[string]*TaskScore{}}
+	return &rowSum{cfg: cfg, contexts: make([]contextSum, cfg.Contexts), retried: map[int64]firsts{}, segments: map[int64]*rowSegment{},
+		outcomes: map[Outcome]int64{}, tasks: map[string]*TaskScore{}, cut: map[int64]cutTurn{}}
 }
 
 func (s *rowSum) add(r *Row) error {
@@ -81,24 +87,39 @@ func (s *rowSum) add(r *Row) error {
 		s.counts.Strays++
 		return nil
 	}
-	state := &s.state[r.Context]
-	if *state&stateOK != 0 {
+	c := &s.contexts[r.Context]
+	switch turns := int64(c.turns); {
+	case r.Turn < turns:
 		s.counts.Duplicates++
 		return nil
+	case r.Turn > turns:
+		s.counts.Strays++
+		return nil
 	}
-	if *state&stateSeen == 0 {
-		*state |= stateSeen
+	if !c.any {
+		c.any = true
 		s.counts.Submitted++
-		s.queueAge.add(r.PickedUS - r.QueuedUS)
+	}
+	if !c.tried {
+		c.tried = true
+		s.queueAge.between(Some(r.QueuedUS), r.SentUS)
 		s.sendLag.between(Some(r.PickedUS), r.SentUS)
 		if r.Outcome != OK {
 			s.retried[r.Context] = firsts{r.Segment, r.PickedUS}
 		}
 	}
+	if s.control != nil {
+		s.control.row(r)
+	}
+	s.reach(r)
 	if r.Outcome != OK {
 		return nil
 	}
-	*state |= stateOK
+	c.turns++
+	c.tried = false
+	if int64(c.turns) == s.cfg.TurnsPerContext {
+		s.counts.Completed++
+	}
 	return s.result(r)
 }
 
@@ -131,7 +152,6 @@ func (s *rowSum) place(r *Row) {
 func (s *rowSum) result(r *Row) error {
 	c := &s.counts
 	c.Turns++
-	c.Completed++ // one turn a context
 	if !r.Done {
 		c.NotDone++
 	}
@@ -154,8 +174,11 @@ func (s *rowSum) result(r *Row) error {
 	s.latency.between(r.SentUS, end)
 	if first, ok := s.retried[r.Context]; !ok {
 		s.latencyFull.add(r.EndUS - r.PickedUS)
-	} else if first.segment == r.Segment {
-		s.latencyFull.add(r.EndUS - first.picked)
+	} else {
+		delete(s.retried, r.Context)
+		if first.segment == r.Segment {
+			s.latencyFull.add(r.EndUS - first.picked)
+		}
 	}
 	s.resultTokens(r)
 	return s.score(r)

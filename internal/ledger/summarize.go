@@ -40,13 +40,19 @@ func Summarize(run Run) (Ledger, error) {
 		resources.add(&r)
 	}
 	var events eventSum
+	rows := newRowSum(cfg)
+	if cfg.Controlled != nil {
+		rows.control = newControlSum(cfg)
+	}
 	for e, err := range run.Events {
 		if err != nil {
 			return Ledger{}, err
 		}
 		events.add(&e)
+		if rows.control != nil {
+			rows.control.event(&e)
+		}
 	}
-	rows := newRowSum(cfg)
 	for r, err := range run.Rows {
 		if err != nil {
 			return Ledger{}, err
@@ -57,6 +63,10 @@ func Summarize(run Run) (Ledger, error) {
 	}
 	events.into(&l)
 	rows.into(&l, events.ended)
+	l.Counts.Resent = events.resent
+	if rows.control != nil {
+		rows.control.into(&l, events.ended)
+	}
 	resources.into(&l, rows.segments, events.ended)
 	l.Reconciliation = reconcile(&l, rows)
 	l.NotExposed = notExposed(&l, resources)
@@ -71,6 +81,7 @@ func Summarize(run Run) (Ledger, error) {
 // eventSum folds events into a ledger's numbers.
 type eventSum struct {
 	starts   int64
+	resent   int64
 	ended    map[int64]bool
 	last     Event // the last end event
 	hasEnd   bool
@@ -85,6 +96,8 @@ func (s *eventSum) add(e *Event) {
 		s.hasEnd = false
 	case EventAbort:
 		s.abort = e.Detail
+	case EventResent:
+		s.resent++
 	case EventPeak:
 		atLeast(&s.observed, e.Value)
 	case EventEnd:
@@ -103,26 +116,4 @@ func (s *eventSum) into(l *Ledger) {
 		l.EndedWallUS = s.last.WallUS
 		l.Status = s.last.Detail
 	}
-}
-
-// reconcile sets counters of the server against the rows. One server's process and one client's segment are needed: else
-// the difference of two readings isn't the run's.
-func reconcile(l *Ledger, rows *rowSum) []Reconciliation {
-	out := []Reconciliation{}
-	if l.Segments != 1 || l.Samples.ServerRestarts > 0 {
-		return out
-	}
-	client := map[string]int64{SeriesPromptTokens: rows.promptAll, SeriesOutputTokens: rows.outAll, SeriesRequests: rows.sentAll}
-	if rows.cachedKnown {
-		client[SeriesPrefixHits] = rows.cachedAll
-	}
-	for _, s := range l.Series {
-		c, ok := client[s.Name]
-		if !ok || s.Values < 2 || s.Resets > 0 {
-			continue
-		}
-		server := s.Last.V - s.First.V
-		out = append(out, Reconciliation{Quantity: s.Name, Client: c, Server: server, Residual: server - c})
-	}
-	return out
 }

@@ -92,13 +92,18 @@ func (w *Workload) Base() string {
 
 // Task returns the task of a context. Kinds take turns, so that every four neighbouring contexts hold one of each.
 func (w *Workload) Task(context int64) Task {
-	reg := w.base
-	if w.opts.Unique {
-		reg = newRegister(w.rand(streamBase, context+1), w.opts.BaseTokens)
-	}
+	reg := w.register(context)
 	t := reg.question(w.rand(streamTask, context), Kinds[int(uint64(context)%uint64(len(Kinds)))])
 	t.Context = context
 	return t
+}
+
+// register is a context's base.
+func (w *Workload) register(context int64) register {
+	if w.opts.Unique {
+		return newRegister(w.rand(streamBase, context+1), w.opts.BaseTokens)
+	}
+	return w.base
 }
 
 // Name names the generator.

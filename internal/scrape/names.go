@@ -105,6 +105,10 @@ var table = []series{
 		{family: "cotenant_num_preemptions_total"},
 		{family: "vllm:num_preemptions_total"},
 	}},
+	{"requests_aborted_total", []rule{
+		{family: "cotenant_requests_failed_total", label: "reason=cancelled"},
+		{family: "vllm:request_success_total", label: "finished_reason=abort"},
+	}},
 }
 
 // Names lists the canonical names in the order of every sample.

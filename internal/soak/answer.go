@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cotenant/internal/ledger"
+	"cotenant/internal/loadgen"
 	"cotenant/internal/openai"
 )
 
@@ -49,6 +50,7 @@ type answer struct {
 	message    string
 	bad        error // an event that isn't a JSON object
 	torn       bool  // bad is the last event, cut by the end of the body
+	plan       *planned
 }
 
 // stream reads events up to [DONE] or the end of the body. The error is the body's; a clean end is nil.
@@ -145,6 +147,7 @@ func (a *answer) take(moment ledger.Opt, timed bool) {
 	if timed && (text > 0 || grown) {
 		if !row.FirstTokenUS.OK {
 			row.FirstTokenUS = moment
+			a.plan.reached(loadgen.CancelAfterFirstToken, row.Events)
 		}
 		row.LastTokenUS = moment
 	}
@@ -288,6 +291,8 @@ func endedHere(err error) (ledger.Outcome, bool) {
 		return ledger.TimeoutTotal, true
 	case errors.Is(err, errInterrupted):
 		return ledger.Interrupted, true
+	case errors.Is(err, errPlanned):
+		return ledger.CancelledInject, true
 	}
 	return "", false
 }

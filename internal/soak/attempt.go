@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cotenant/internal/ledger"
+	"cotenant/internal/loadgen"
 )
 
 // Timeouts of one attempt. Zero means none.
@@ -27,6 +28,7 @@ type client struct {
 	timeouts Timeouts
 	drain    time.Duration // how long a body may last after [DONE]
 	redact   *redactor
+	plan     *planned // what this attempt is to meet; nil: nothing
 }
 
 // verdict is what the retry policy needs beside the row.
@@ -43,12 +45,16 @@ const maxReconnects = 3
 // cause ends the attempt; every attempt ends in a row.
 func (c *client) do(ctx context.Context, s *scratch, clk *clock, body []byte, row *ledger.Row) verdict {
 	s.reset()
-	a := &answer{row: row, scratch: s, inbandCode: -1}
+	a := &answer{row: row, scratch: s, inbandCode: -1, plan: c.plan}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := newWatch(cancel, c.timeouts.Total)
 	defer w.stop()
-	trace := &sendTrace{clk: clk, onSent: func() { w.arm(c.timeouts.Headers, errHeadersTimeout) }}
+	c.plan.begin(w, cancel)
+	trace := &sendTrace{clk: clk, onSent: func() {
+		w.arm(c.timeouts.Headers, errHeadersTimeout)
+		c.plan.reached(loadgen.CancelBeforeHeaders, 0)
+	}}
 
 	resp, err := c.send(httptrace.WithClientTrace(ctx, trace.hooks()), w, trace, body)
 	var v verdict
@@ -70,6 +76,9 @@ func (c *client) do(ctx context.Context, s *scratch, clk *clock, body []byte, ro
 		s.head = r.head
 	}
 	row.ConnReused, row.Reconnects, _ = trace.connection()
+	if c.plan.cancelled() {
+		row.Outcome, row.Error = ledger.CancelledInject, errPlanned.Error()
+	}
 	v.code = a.inbandCode
 	v.message = row.Error
 	a.settle()

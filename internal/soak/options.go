@@ -24,6 +24,7 @@ type Options struct {
 	APIKey   string // empty: none is sent
 	Header   http.Header
 	Contract string // empty: plain
+	Turns    int64  // of a context; 0: 1, or 2 of the contract controlled
 
 	Contexts    int64
 	Workers     int64
@@ -48,6 +49,9 @@ type Options struct {
 	ServerPID  int           // 0: the process that listens on a loopback endpoint's port
 	InProcess  bool          // the server runs in this process
 	Period     time.Duration // between two samples; 0: 1 s
+
+	FaultBlock int64         // of the contract controlled: contexts of which one meets a fault; 0: 64
+	QuietLimit time.Duration // of the contract controlled: how long the server's gauges may take to come back; 0: 10 s
 
 	Confirm        bool
 	MaxSpendTokens int64 // 0: no limit
@@ -94,6 +98,18 @@ func (o *Options) fill() error {
 	if o.Contract == "" {
 		o.Contract = ledger.ContractPlain
 	}
+	if o.Turns == 0 {
+		o.Turns = 1
+		if o.Contract == ledger.ContractControlled {
+			o.Turns = ledger.ControlledMinTurns
+		}
+	}
+	if o.FaultBlock == 0 {
+		o.FaultBlock = faultBlock
+	}
+	if o.QuietLimit == 0 {
+		o.QuietLimit = 10 * time.Second
+	}
 	if o.MaxAttempts == 0 {
 		o.MaxAttempts = 3
 	}
@@ -107,8 +123,8 @@ func (o *Options) fill() error {
 		o.Log = func(string) {}
 	}
 	switch {
-	case o.Contract != ledger.ContractPlain:
-		return usage("contract %q isn't known; this version has %q", o.Contract, ledger.ContractPlain)
+	case !slices.Contains(ledger.Contracts(), o.Contract):
+		return usage("contract %q isn't known; this version has %s", o.Contract, strings.Join(ledger.Contracts(), " and "))
 	case o.Contexts < 1 || o.Contexts > ledger.MaxContexts:
 		return usage("contexts %d: want 1 to %d", o.Contexts, ledger.MaxContexts)
 	case o.Workers < 1 || o.Workers > ledger.MaxWorkers:
@@ -137,7 +153,34 @@ func (o *Options) fill() error {
 	if o.TopP != nil && !fraction(*o.TopP, 0, 1) {
 		return usage("top-p %v: want 0 to 1", *o.TopP)
 	}
+	if err := o.checkContract(); err != nil {
+		return err
+	}
 	return o.checkHeader()
+}
+
+// checkContract checks what the contract asks of the other options.
+func (o *Options) checkContract() error {
+	if o.Contract == ledger.ContractPlain {
+		if o.Turns != 1 {
+			return usage("turns %d: the contract %s has one turn; --contract %s has several", o.Turns, o.Contract, ledger.ContractControlled)
+		}
+		return nil
+	}
+	work, ok := o.Source.(loadgen.Conversations)
+	switch {
+	case !ok:
+		return usage("the contract %s needs generated tasks: prompts from a file have no base whose loss a canary could notice", o.Contract)
+	case work.Base() == "":
+		return usage("the contract %s needs a base that all contexts share", o.Contract)
+	case o.Turns < ledger.ControlledMinTurns || o.Turns > ledger.MaxTurns:
+		return usage("turns %d: the contract %s has %d to %d", o.Turns, o.Contract, ledger.ControlledMinTurns, ledger.MaxTurns)
+	case o.MaxAttempts > ledger.ControlledMaxAttempts:
+		return usage("attempts %d: the contract %s allows %d", o.MaxAttempts, o.Contract, ledger.ControlledMaxAttempts)
+	case o.FaultBlock < 1 || o.FaultBlock > ledger.ControlledMaxBlock:
+		return usage("one fault in %d contexts: want 1 to %d", o.FaultBlock, ledger.ControlledMaxBlock)
+	}
+	return nil
 }
 
 func fraction(v, lo, hi float64) bool { return !math.IsNaN(v) && v >= lo && v <= hi }

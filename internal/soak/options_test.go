@@ -30,7 +30,7 @@ func TestRefusedBeforeAnyRequest(t *testing.T) {
 		{func(o *Options) { o.Endpoint, o.Contexts, o.MaxSpendTokens = "http://[2001:db8::1]:80", 1001, 5 }, "--confirm"},
 		{func(o *Options) { o.Contexts = 0 }, "contexts 0"},
 		{func(o *Options) { o.Workers = 0 }, "workers 0"},
-		{func(o *Options) { o.Contract = "controlled" }, "contract"},
+		{func(o *Options) { o.Contract = "chaos" }, "contract"},
 		{func(o *Options) { o.Out = full }, "isn't empty"},
 		{func(o *Options) { o.Resume = true }, "no run to go on with"},
 		{func(o *Options) { o.BodyJSON = []byte(`{"model":"x"}`) }, `"model"`},

@@ -23,7 +23,7 @@ func (s *session) reopenConfig() error {
 		name         string
 		given, there any
 	}{
-		{"endpoint", o.Endpoint, c.Endpoint}, {"model", o.Model, c.Model}, {"contract", o.Contract, c.Contract},
+		{"endpoint", o.Endpoint, c.Endpoint}, {"model", o.Model, c.Model}, {"contract", o.Contract, c.Contract}, {"turns", o.Turns, c.TurnsPerContext},
 		{"contexts", o.Contexts, c.Contexts}, {"workers", o.Workers, c.Workers}, {"attempts", o.MaxAttempts, c.MaxAttempts},
 		{"max-tokens", o.MaxTokens, c.Sampling.MaxTokens}, {"workload", o.Source.Hash(), c.Workload.SHA256},
 		{"sample period", o.Period.Microseconds(), c.ResourceUS},
@@ -66,8 +66,49 @@ func (s *session) reopen() error {
 	if err != nil {
 		return fmt.Errorf("going on with the run: %w", err)
 	}
+	if s.o.Turns > 1 {
+		if s.park, err = reopenPark(s.o.Out, s.commit, past.parked, s.records.lastTurn); err != nil {
+			return fmt.Errorf("going on with the run: %w", err)
+		}
+	}
+	for e, err := range f.Events() {
+		if err != nil {
+			return fmt.Errorf("going on with the run: %w", err)
+		}
+		switch e.Kind {
+		case ledger.EventFault:
+			s.pastFaults[e.Context.Or(-1)] = true
+		case ledger.EventRollback:
+			s.rolledBack = true
+		}
+	}
+	if err := s.resent(); err != nil {
+		return err
+	}
 	s.budget.spent += past.spent
 	s.count.Submitted, s.count.Completed, s.count.Failed = past.submitted, past.completed, past.failed
 	s.o.Log(fmt.Sprintf("going on: %d of %d contexts are done, %d of them failed", past.completed+past.failed, s.o.Contexts, past.failed))
 	return nil
+}
+
+// resent says which attempts a killed segment had open: they left no row and are sent again.
+func (s *session) resent() (err error) {
+	if s.slots, err = openSlots(s.o.Out); err != nil {
+		return err
+	}
+	open, err := s.slots.read(s.o.Workers)
+	if err != nil {
+		return err
+	}
+	for _, id := range open {
+		if !s.records.isOpen(id) {
+			continue // it ended, and its row was written
+		}
+		err := s.w.Event(ledger.Event{TUS: s.clk.now(), Segment: s.w.Segment(), Kind: ledger.EventResent, Context: ledger.Some(id.context),
+			Turn: ledger.Some(id.turn), Attempt: ledger.Some(id.attempt)})
+		if err != nil {
+			return err
+		}
+	}
+	return s.slots.clear()
 }

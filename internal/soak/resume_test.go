@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -82,7 +83,7 @@ func TestReplay(t *testing.T) {
 		row(3, 1, ledger.HTTP429), row(3, 2, ledger.HTTP429), row(3, 3, ledger.HTTP429),
 		row(4, 1, ledger.Interrupted), row(4, 2, ledger.Interrupted), row(4, 3, ledger.Interrupted),
 	}
-	r := newRecords(6)
+	r := newRecords(6, 1)
 	got, err := r.replay(func(yield func(ledger.Row, error) bool) {
 		for _, row := range rows {
 			if !yield(row, nil) {
@@ -90,23 +91,23 @@ func TestReplay(t *testing.T) {
 			}
 		}
 	}, 3)
-	if want := (past{spent: 110, submitted: 5, completed: 1, failed: 2}); err != nil || got != want || r.remaining() != 3 {
+	if want := (past{spent: 110, submitted: 5, completed: 1, failed: 2}); err != nil || !reflect.DeepEqual(got, want) || r.remaining() != 3 {
 		t.Errorf("%+v, %d left, %v; want %+v", got, r.remaining(), err, want)
 	}
 	for _, want := range []struct {
 		context int64
 		rec     record
-	}{{1, record{2, 1, taken}}, {4, record{3, 0, taken}}, {5, record{0, 0, taken}}} {
-		context, rec, ok := r.take()
+	}{{1, record{attempts: 2, tries: 1, state: taken}}, {4, record{attempts: 3, state: taken}}, {5, record{state: taken}}} {
+		context, rec, ok := r.take(t.Context(), nil)
 		if rec.state = taken; !ok || context != want.context || rec != want.rec {
 			t.Errorf("context %d with %+v, want %d with %+v", context, rec, want.context, want.rec)
 		}
 	}
-	if _, _, ok := r.take(); ok {
+	if _, _, ok := r.take(t.Context(), nil); ok {
 		t.Error("a fourth context was left")
 	}
 	stray := func(yield func(ledger.Row, error) bool) { yield(row(6, 1, ledger.OK), nil) }
-	if _, err := newRecords(6).replay(stray, 3); err == nil {
+	if _, err := newRecords(6, 1).replay(stray, 3); err == nil {
 		t.Error("a row of a context beyond the run was taken")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 // Progress is how far a run is.
 type Progress struct {
 	Contexts, Submitted, Completed, Failed int64
+	Turns                                  int64 // with a result, where contexts have several
 	Retries, Reconnects                    int64
 	InFlight, Peak                         int64
 	PromptTokens, CompletionTokens         int64
@@ -34,6 +36,15 @@ func (s *session) run(ctx context.Context, ready readiness) (*Result, error) {
 	s.abort.stop, s.abort.cut = stop, cut
 	s.count.Contexts = s.o.Contexts
 
+	if s.cfg.Controlled != nil {
+		why, err := s.canaries(soft)
+		if err != nil && soft.Err() == nil {
+			return nil, errors.Join(fmt.Errorf("asking the canary: %w", err), s.w.Abandon())
+		}
+		if why != "" && soft.Err() == nil {
+			s.abort.because("%s", why)
+		}
+	}
 	if err := s.sampler.sample(hard); err != nil {
 		return nil, errors.Join(fmt.Errorf("taking the first sample: %w", err), s.w.Abandon())
 	}
@@ -42,6 +53,7 @@ func (s *session) run(ctx context.Context, ready readiness) (*Result, error) {
 	watchers.Go(func() { s.sampler.run(hard, watching.Done(), s.abort.fail) })
 	watchers.Go(func() { s.report(watching) })
 	watchers.Go(func() { s.interrupt(ctx, watching, cut) })
+	defer context.AfterFunc(soft, s.records.wake)()
 	for id := range s.o.Workers {
 		workers.Go(func() { s.work(soft, hard, id) })
 	}
@@ -104,7 +116,7 @@ func (s *session) progress() Progress {
 func (s *session) finish(ctx context.Context) (*Result, error) {
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err := s.sampler.sample(final)
+	err := s.lastSample(ctx, final)
 	_, peak := s.clk.inFlight()
 	reason, own := s.abort.why()
 	err = errors.Join(own, err)
@@ -119,11 +131,29 @@ func (s *session) finish(ctx context.Context) (*Result, error) {
 	}
 	end := ledger.Event{TUS: s.clk.now(), Segment: s.w.Segment(), Kind: ledger.EventEnd, WallUS: ledger.Some(time.Now().UnixMicro()), Detail: status}
 	err = errors.Join(err, s.sampler.event(ledger.EventPeak, ledger.Some(peak), ""), s.w.Event(end))
+	err = errors.Join(err, s.slots.remove())
+	s.slots = nil
 	l, closing := s.w.Close()
 	if err = errors.Join(err, closing); err != nil {
 		return nil, fmt.Errorf("the run couldn't be recorded: %w", err)
 	}
 	return &Result{Dir: s.o.Out, Ledger: l, Interrupted: status == ledger.StatusInterrupted}, nil
+}
+
+// lastSample shows the server at rest, where the contract asks for it, and is then as good as any.
+func (s *session) lastSample(ctx, final context.Context) error {
+	if s.cfg.Controlled == nil {
+		return s.sampler.sample(final)
+	}
+	return s.pause(context.WithoutCancel(ctx))
+}
+
+// pause waits until the server is at rest.
+func (s *session) pause(ctx context.Context) error {
+	limit := time.Duration(s.cfg.Controlled.QuietLimitUS) * time.Microsecond
+	ctx, cancel := context.WithTimeout(ctx, limit+5*time.Second)
+	defer cancel()
+	return s.sampler.quiet(ctx, limit)
 }
 
 // worker is what one of them keeps between attempts.
@@ -138,7 +168,11 @@ type worker struct {
 func (s *session) work(soft, hard context.Context, id int64) {
 	w := &worker{id: id, scratch: newScratch()}
 	for soft.Err() == nil {
-		n, rec, ok := s.records.take()
+		n, rec, ok := s.records.take(soft, func() {
+			if err := s.pause(hard); err != nil {
+				s.abort.fail(err)
+			}
+		})
 		if !ok {
 			return
 		}
@@ -147,11 +181,47 @@ func (s *session) work(soft, hard context.Context, id int64) {
 	}
 }
 
-// context makes a context's attempts until it is retired or soft ends.
-func (s *session) context(soft, hard context.Context, w *worker, n int64, rec record) record {
-	task := s.o.Source.Task(n)
+// turn is what a worker has of the turn that it is at.
+type turn struct {
+	context  int64
+	task     loadgen.Task
+	history  []loadgen.Message // what was said before, without the base
+	restored string            // the commitment to it
+	queued   int64
+}
+
+// begin finds what a turn asks, and brings back what was said before it.
+func (s *session) begin(n int64, rec record) (turn, error) {
+	if rec.turn == 0 {
+		return turn{context: n, task: s.o.Source.Task(n)}, nil
+	}
+	t := turn{context: n, task: s.o.Source.(loadgen.Conversations).Turn(n, int64(rec.turn)), queued: s.park.readyAt(n)}
 	var err error
-	if w.body, err = s.maker.append(w.body[:0], task.Messages); err != nil {
+	t.history, t.restored, err = s.park.restore(n, int64(rec.turn))
+	return t, err
+}
+
+// messages are what is sent: the base, what was said, this turn's question.
+func (t *turn) messages() []loadgen.Message {
+	if len(t.history) == 0 {
+		return t.task.Messages
+	}
+	m := t.task.Messages
+	return slices.Concat(m[:1], t.history, m[1:])
+}
+
+// said is what a later turn has to know.
+func (t *turn) said(answer []byte) []loadgen.Message {
+	return append(slices.Concat(t.history, t.task.Messages[1:]), loadgen.Message{Role: "assistant", Content: string(answer)})
+}
+
+// context makes a context's attempts until its turn has a result, it is retired, or soft ends.
+func (s *session) context(soft, hard context.Context, w *worker, n int64, rec record) record {
+	t, err := s.begin(n, rec)
+	if err == nil {
+		w.body, err = s.maker.append(w.body[:0], t.messages())
+	}
+	if err != nil {
 		s.abort.fail(fmt.Errorf("context %d: %w", n, err))
 		return rec
 	}
@@ -162,28 +232,28 @@ func (s *session) context(soft, hard context.Context, w *worker, n int64, rec re
 			s.abort.because("the spending limit of %d tokens leaves no room for another request: %d are spent", s.budget.limit, s.budget.total())
 			return rec
 		}
-		row := ledger.Row{Context: n, Attempt: int64(rec.attempts) + 1, Worker: w.id, Segment: s.w.Segment(),
-			PickedUS: max(s.clk.now(), w.floor), Base: s.base, PromptCommit: prompt, Task: clip(string(task.Kind), ledger.MaxFinish),
-			Oracle: ledger.OracleNone}
+		row := ledger.Row{Context: n, Turn: int64(rec.turn), Attempt: int64(rec.attempts) + 1, Worker: w.id, Segment: s.w.Segment(),
+			QueuedUS: t.queued, PickedUS: max(s.clk.now(), w.floor, t.queued), Base: s.base, PromptCommit: prompt,
+			Task: clip(string(t.task.Kind), ledger.MaxFinish), Oracle: ledger.OracleNone, Restored: t.restored}
 		if tried {
 			row.BackoffUS = row.PickedUS - w.floor
 		}
-		v := s.client.do(hard, w.scratch, s.clk, w.body, &row)
-		w.floor = row.EndUS
+		v, err := s.attempt(hard, w, &row, &t)
 		s.budget.settle(held, &row)
-		judge(&row, &task, w.scratch.content)
-		row.OutputCommit = s.commit.Commit(ledger.LabelOutput, w.scratch.text())
-		retry := retryable(row.Outcome, v)
-		rec.note(&row, retry, s.o.MaxAttempts)
-		s.tally(&row, rec)
-		if err := s.w.Row(row); err != nil {
+		if err == nil {
+			retry := retryable(row.Outcome, v)
+			rec.note(&row, retry, s.o.MaxAttempts, s.o.Turns)
+			s.tally(&row, rec)
+			err = s.w.Row(row)
+		}
+		if err != nil {
 			s.abort.fail(err)
 			return rec
 		}
 		if row.Outcome == ledger.ClientExhausted {
 			s.abort.because("this machine is exhausted: %s", row.Error)
 		}
-		if rec.state == retired || soft.Err() != nil {
+		if rec.state != taken || soft.Err() != nil {
 			return rec
 		}
 		select {
@@ -192,6 +262,32 @@ func (s *session) context(soft, hard context.Context, w *worker, n int64, rec re
 		case <-time.After(backoff(row.Attempt+1, v.retryAfter)):
 		}
 	}
+}
+
+// attempt makes one attempt, judges it, and parks the conversation where another turn follows.
+func (s *session) attempt(hard context.Context, w *worker, row *ledger.Row, t *turn) (verdict, error) {
+	id := attemptID{row.Context, row.Turn, row.Attempt}
+	if err := s.slots.set(w.id, id); err != nil {
+		return verdict{}, err
+	}
+	c := s.client
+	if s.faults != nil {
+		var p *planned
+		c, p = s.faults.due(s.client, id)
+		defer s.faults.over(p)
+	}
+	v := c.do(hard, w.scratch, s.clk, w.body, row)
+	w.floor = row.EndUS
+	judge(row, &t.task, w.scratch.content)
+	row.OutputCommit = s.commit.Commit(ledger.LabelOutput, w.scratch.text())
+	if row.Outcome != ledger.OK || row.Turn == s.o.Turns-1 {
+		return v, nil
+	}
+	var err error
+	if row.Parked, err = s.park.park(row.Context, row.Turn, t.said(w.scratch.content)); err == nil {
+		s.park.setReady(row.Context, row.EndUS)
+	}
+	return v, err
 }
 
 // judge asks the oracle about a result.
@@ -210,10 +306,13 @@ func (s *session) tally(row *ledger.Row, rec record) {
 	s.count.Lock()
 	defer s.count.Unlock()
 	p := &s.count.Progress
-	if row.Attempt == 1 {
-		p.Submitted++
-	} else {
+	if row.Attempt > 1 {
 		p.Retries++
+	} else if row.Turn == 0 {
+		p.Submitted++
+	}
+	if row.Outcome == ledger.OK {
+		p.Turns++
 	}
 	p.Reconnects += row.Reconnects
 	p.PromptTokens += row.PromptTokens.Or(0)

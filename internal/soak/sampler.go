@@ -12,8 +12,9 @@ import (
 	"cotenant/internal/scrape"
 )
 
-// sampler takes the run's resource samples. One goroutine uses it at a time.
+// sampler takes the run's resource samples.
 type sampler struct {
+	mu     sync.Mutex // held while a sample is taken
 	clk    *clock
 	w      *ledger.Writer
 	redact *redactor
@@ -31,10 +32,21 @@ type sampler struct {
 	started ledger.Opt // the server's start, to tell a restart
 	last    int64      // moment of the last sample, -1 before the first
 	absent  bool       // the server has no metrics
+
+	baseline map[string]int64 // first readings of the gauges
+	exposed  bool             // there is any
 }
 
 // sample reads everything once and writes a line.
 func (s *sampler) sample(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := s.take(ctx)
+	return err
+}
+
+// take is sample for who holds the lock.
+func (s *sampler) take(ctx context.Context) (ledger.Resource, error) {
 	open, peak := s.clk.inFlight()
 	r := ledger.Resource{TUS: max(s.clk.now(), s.clk.lastStamp(), s.last+1), Segment: s.w.Segment()}
 	var missed int64
@@ -79,6 +91,7 @@ func (s *sampler) sample(ctx context.Context) error {
 		r.Series = append(r.Series, ledger.SeriesReading{Name: reading.Name, Source: clip(reading.Source, ledger.MaxName),
 			State: reading.State, Value: ledger.Opt(reading.Value)})
 	}
+	s.note(r.Series)
 	err := s.w.Resource(r)
 	if missed > 0 {
 		err = errors.Join(err, s.event(ledger.EventScrapeLost, ledger.Some(missed), "the sampler was late"))
@@ -86,7 +99,7 @@ func (s *sampler) sample(ctx context.Context) error {
 	if restarted {
 		err = errors.Join(err, s.event(ledger.EventServerRestart, s.started, "the server's process is another one"))
 	}
-	return err
+	return r, err
 }
 
 func (s *sampler) event(kind string, value ledger.Opt, detail string) error {

@@ -4,6 +4,10 @@
 // The contract "plain" is a closed loop: W workers take contexts in their order, send one chat completion each, stream the answer,
 // judge it by a closed list of outcomes, try again what may be tried again, and ask the task's oracle. Every attempt is a row, written
 // when it ends. Everything in the ledger is computed from what lies on disk.
+//
+// The contract "controlled" does more to itself: a canary with an oracle must fail a base that is really bad, which is then rolled
+// back; contexts have several turns and lie on the disk between them; planned faults hit some in each phase of an attempt; now and then
+// the run stands still until the server's gauges are back.
 package soak
 
 import (
@@ -22,6 +26,7 @@ import (
 	"time"
 
 	"cotenant/internal/ledger"
+	"cotenant/internal/loadgen"
 	"cotenant/internal/scrape"
 )
 
@@ -96,6 +101,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	s.findServer()
+	defer s.closeFiles()
 	if err := s.open(ready); err != nil {
 		return nil, err
 	}
@@ -118,6 +124,13 @@ type session struct {
 	clk    *clock
 
 	records *records
+	park    *parking      // nil where contexts have one turn
+	slots   *openAttempts // what workers are at
+	faults  *faults       // nil unless the contract is controlled
+
+	rolledBack bool           // an earlier segment has had its bad base fail
+	pastFaults map[int64]bool // contexts whose fault was done in an earlier segment
+
 	budget  budget
 	sampler *sampler
 	scraper *http.Transport
@@ -136,7 +149,7 @@ func newSession(ctx context.Context, o *Options) (*session, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	s := &session{o: o}
+	s := &session{o: o, pastFaults: map[int64]bool{}}
 	var err error
 	if s.target, err = parseEndpoint(o.Endpoint); err != nil {
 		return nil, err
@@ -205,7 +218,7 @@ func checkDisk(o *Options) error {
 		o.Log("the free space of the run folder isn't known: " + err.Error())
 		return nil
 	}
-	if need := o.Contexts*rowBytes + spareBytes; free < need {
+	if need := o.Contexts*o.Turns*rowBytes + spareBytes; free < need {
 		return usage("the run folder needs about %d MiB and its disk has %d MiB free", need/logPerBytes, free/logPerBytes)
 	}
 	return nil
@@ -268,7 +281,7 @@ func (s *session) findServer() {
 func (s *session) open(ready readiness) error {
 	o := s.o
 	s.clk = newClock()
-	s.records = newRecords(o.Contexts)
+	s.records = newRecords(o.Contexts, o.Turns)
 	s.budget.limit, s.budget.spent = o.MaxSpendTokens, ready.spent
 	var err error
 	if o.Resume {
@@ -281,6 +294,9 @@ func (s *session) open(ready readiness) error {
 	}
 	s.base = s.cfg.Workload.BaseCommit
 	s.sampler.clk, s.sampler.w = s.clk, s.w
+	if err := s.openContract(); err != nil {
+		return err
+	}
 	events := []ledger.Event{{Kind: ledger.EventReady, Value: ledger.Some(ready.took.Microseconds())},
 		{Kind: ledger.EventCanary, Value: ready.completionTokens}}
 	if ready.usageRefused {
@@ -311,7 +327,7 @@ func (s *session) create() error {
 	slices.Sort(names)
 	s.cfg = ledger.Config{
 		RunID: ledger.NewRunID(), RunOrdinal: nextOrdinal(o.Out), Nonce: o.Nonce, Secret: secret, StartedWallUS: s.clk.start.UnixMicro(),
-		Contract: o.Contract, Contexts: o.Contexts, TurnsPerContext: 1, Workers: o.Workers, MaxAttempts: o.MaxAttempts,
+		Contract: o.Contract, Contexts: o.Contexts, TurnsPerContext: o.Turns, Workers: o.Workers, MaxAttempts: o.MaxAttempts,
 		Endpoint: o.Endpoint, EndpointScope: s.target.scope, API: "chat.completions", InProcess: o.InProcess, Model: o.Model,
 		HeaderNames: names, ConnectionPolicy: "keepalive",
 		Workload: ledger.Workload{Name: o.Source.Name(), SHA256: o.Source.Hash(), Seed: o.Workload.Seed, BaseTokens: o.Workload.BaseTokens,
@@ -331,11 +347,68 @@ func (s *session) create() error {
 	if o.MaxSpendTokens > 0 {
 		s.cfg.MaxSpend = ledger.Some(o.MaxSpendTokens)
 	}
+	if o.Contract == ledger.ContractControlled {
+		s.cfg.Controlled = s.controlPlan()
+	}
 	if s.w, err = ledger.Create(o.Out, s.cfg); err != nil {
 		return err
 	}
-	s.lock, err = lockFolder(filepath.Join(o.Out, ledger.ConfigFile))
+	if s.lock, err = lockFolder(filepath.Join(o.Out, ledger.ConfigFile)); err != nil {
+		return err
+	}
+	if o.Turns > 1 {
+		if s.park, err = createPark(o.Out, o.Contexts, s.commit); err != nil {
+			return err
+		}
+	}
+	s.slots, err = openSlots(o.Out)
 	return err
+}
+
+// controlPlan is what a controlled run registers.
+func (s *session) controlPlan() *ledger.ControlPlan {
+	o := s.o
+	idle := 2 * time.Second
+	if o.Timeouts.Idle > 0 {
+		idle = min(idle, o.Timeouts.Idle)
+	}
+	return &ledger.ControlPlan{FaultSeed: s.cfg.RunID, FaultBlock: o.FaultBlock, StallIdleUS: idle.Microseconds(), CanaryAsked: canaryAsked,
+		CanaryNeeded: canaryNeeded, BadBaseCommit: s.commit.Commit(ledger.LabelBase, []byte(o.Source.(loadgen.Conversations).BadBase())),
+		QuietPoints: quietPoints, QuietLimitUS: o.QuietLimit.Microseconds()}
+}
+
+// openContract sets up what the contract needs beside a closed loop.
+func (s *session) openContract() error {
+	p := s.cfg.Controlled
+	if p == nil {
+		return nil
+	}
+	s.records.pauseAt(p.QuietPoints)
+	f, err := newFaults(s.cfg.FaultPlan(), time.Duration(p.StallIdleUS)*time.Microsecond, *s.client, s.target, s.o)
+	if err != nil {
+		return err
+	}
+	f.record = func(e ledger.Event) error {
+		e.TUS, e.Segment = max(s.clk.now(), s.clk.lastStamp()), s.w.Segment()
+		return s.w.Event(e)
+	}
+	f.fail = s.abort.fail
+	f.done = s.pastFaults
+	s.faults = f
+	return nil
+}
+
+// closeFiles ends what open has begun, beside the writer.
+func (s *session) closeFiles() {
+	if s.faults != nil {
+		s.faults.close()
+	}
+	if s.park != nil {
+		s.park.close()
+	}
+	if s.slots != nil {
+		s.slots.close()
+	}
 }
 
 // nextOrdinal is one more than the largest ordinal of the runs beside dir, so that a run which was thrown away leaves a gap.

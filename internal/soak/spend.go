@@ -42,6 +42,13 @@ func (b *budget) settle(estimate int64, row *ledger.Row) {
 	}
 }
 
+// add counts an attempt that held nothing.
+func (b *budget) add(row *ledger.Row) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spent += row.PromptTokens.Or(0) + row.CompletionTokens.Or(0)
+}
+
 func (b *budget) total() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -34,6 +34,16 @@ func WriteTable(w io.Writer, l *ledger.Ledger) error {
 	if n := c.Retries + c.Reconnects; n > 0 {
 		add("Retries / reconnects / wasted tokens", "%s / %s / %s", grouped(c.Retries), grouped(c.Reconnects), grouped(t.Wasted))
 	}
+	if k := l.Controlled; k != nil {
+		add("Faults done / recovered", "%s / %s (%s without a row)", grouped(k.FaultContexts), grouped(k.FaultsRecovered), grouped(k.FaultsWithoutRow))
+		add("Bases rolled back", "%s", grouped(k.Rollbacks))
+		add("Conversations parked / restored / by another process", "%s / %s / %s", grouped(k.Parked), grouped(k.Restored), grouped(k.RestoredAcross))
+		add("Server's gauges back at quiet points", "%s of %s (longest %s s)", grouped(k.QuietReturned), grouped(k.QuietPoints), seconds(k.QuietMaxUS))
+		add("Queue age p50 / p95", "%s / %s s", seconds(l.Times.QueueAge.P50.ValueUS), seconds(l.Times.QueueAge.P95.ValueUS))
+	}
+	if c.Resent > 0 {
+		add("Sent again after a kill", "%s", grouped(c.Resent))
+	}
 	add("Client peak RSS", "%s", orNotExposed(p.ClientHWMBytes, mebibytes))
 	add("Server sampled peak RSS", "%s", orNotExposed(p.ServerRSSBytes, mebibytes))
 	add("Server sampled peak Go heap", "%s", orNotExposed(p.ServerHeapBytes, mebibytes))

@@ -3,7 +3,7 @@ package soak
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -20,14 +20,17 @@ var (
 // end long streams that move.
 type watch struct {
 	cancel context.CancelCauseFunc
-	cause  atomic.Pointer[error]
 	phase  *time.Timer
 	total  *time.Timer
+
+	mu    sync.Mutex
+	cause error
+	most  time.Duration // a phase lasts no longer, whatever arm says; 0: no limit
 }
 
 func newWatch(cancel context.CancelCauseFunc, total time.Duration) *watch {
 	w := &watch{cancel: cancel}
-	w.phase = time.AfterFunc(time.Hour, func() { cancel(*w.cause.Load()) })
+	w.phase = time.AfterFunc(time.Hour, func() { cancel(w.why()) })
 	w.phase.Stop()
 	if total > 0 {
 		w.total = time.AfterFunc(total, func() { cancel(errTotalTimeout) })
@@ -37,12 +40,31 @@ func newWatch(cancel context.CancelCauseFunc, total time.Duration) *watch {
 
 // arm begins a phase that may last d (0: for ever).
 func (w *watch) arm(d time.Duration, cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.most > 0 && (d <= 0 || d > w.most) {
+		d = w.most
+	}
 	if d <= 0 {
 		w.phase.Stop()
 		return
 	}
-	w.cause.Store(&cause)
+	w.cause = cause
 	w.phase.Reset(d)
+}
+
+// tighten bounds the present phase, which becomes one of cause, and all later ones by d.
+func (w *watch) tighten(d time.Duration, cause error) {
+	w.mu.Lock()
+	w.most = d
+	w.mu.Unlock()
+	w.arm(d, cause)
+}
+
+func (w *watch) why() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cause
 }
 
 func (w *watch) stop() {

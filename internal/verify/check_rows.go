@@ -9,11 +9,19 @@ import (
 )
 
 func rung(e *evidence) (string, string) {
+	ladder, low := "100, 1,000, 10,000, 100,000, 1,000,000", true
+	if e.config.Contract == ledger.ContractControlled {
+		ladder, low = "10,000, 100,000, 1,000,000", false
+	}
 	switch e.config.Contexts {
-	case 100, 1_000, 10_000, 100_000, 1_000_000:
+	case 100, 1_000:
+		if low {
+			return "", ""
+		}
+	case 10_000, 100_000, 1_000_000:
 		return "", ""
 	}
-	return fmt.Sprintf("not_a_rung: %d contexts; the ladder is 100, 1,000, 10,000, 100,000, 1,000,000", e.config.Contexts), ""
+	return fmt.Sprintf("not_a_rung: %d contexts; the ladder of the contract %s is %s", e.config.Contexts, e.config.Contract, ladder), ""
 }
 
 func finished(e *evidence) (string, string) {
@@ -36,10 +44,10 @@ func exactlyOnce(e *evidence) (string, string) {
 	var missing, twice violation
 	for i, c := range e.facts.contexts {
 		switch {
-		case c.tries == 0:
+		case !c.any:
 			missing.add("context %d was never submitted", i)
-		case c.results > 1:
-			twice.add("context %d has %d results", i, c.results)
+		case c.twice > 0:
+			twice.add("context %d has %d attempts of a turn that had its result", i, c.twice)
 		}
 	}
 	switch {
@@ -58,8 +66,12 @@ func exactlyOnce(e *evidence) (string, string) {
 func noFailures(e *evidence) (string, string) {
 	var failed violation
 	for i, c := range e.facts.contexts {
-		if c.tries > 0 && c.results == 0 {
-			failed.add("context %d ended with %s", i, e.facts.failing[int64(i)].outcome)
+		if last, ok := e.facts.failing[int64(i)]; c.any && int64(c.turns) < e.config.TurnsPerContext {
+			if !ok {
+				failed.add("context %d ended after %d of %d turns", i, c.turns, e.config.TurnsPerContext)
+				continue
+			}
+			failed.add("context %d ended with %s", i, last.outcome)
 		}
 	}
 	if failed.count > 0 {
@@ -71,8 +83,8 @@ func noFailures(e *evidence) (string, string) {
 func usageThere(e *evidence) (string, string) {
 	var none violation
 	for i, c := range e.facts.contexts {
-		if c.results > 0 && !c.usage {
-			none.add("context %d's result has no usage", i)
+		if c.usage < c.turns {
+			none.add("context %d has a result without usage", i)
 		}
 	}
 	if none.count > 0 {

@@ -22,22 +22,22 @@ func mismatch(pairs ...any) string {
 
 func counts(e *evidence) (string, string) {
 	f, c := e.facts, &e.computed.Counts
-	var submitted, completed, usage int64
+	var submitted, completed, turns, usage, twice int64
 	for _, x := range f.contexts {
-		if x.tries > 0 {
+		if x.any {
 			submitted++
 		}
-		if x.results > 0 {
+		if int64(x.turns) == e.config.TurnsPerContext {
 			completed++
 		}
-		if x.usage {
-			usage++
-		}
+		turns += int64(x.turns)
+		usage += int64(x.usage)
+		twice += int64(x.twice)
 	}
-	own := mismatch("/counts/submitted", c.Submitted, submitted, "/counts/completed", c.Completed, completed, "/counts/turns", c.Turns, completed,
+	own := mismatch("/counts/submitted", c.Submitted, submitted, "/counts/completed", c.Completed, completed, "/counts/turns", c.Turns, turns,
 		"/counts/failed", c.Failed, submitted-completed, "/counts/usage_responses", c.UsageResponses, usage,
-		"/counts/usage_missing", c.UsageMissing, completed-usage, "/counts/attempts", c.Attempts, f.rows, "/counts/retries", c.Retries, f.retries,
-		"/counts/strays", c.Strays, f.strays)
+		"/counts/usage_missing", c.UsageMissing, turns-usage, "/counts/attempts", c.Attempts, f.rows, "/counts/retries", c.Retries, f.retries,
+		"/counts/strays", c.Strays, f.strays, "/counts/duplicates", c.Duplicates, twice, "/counts/resent", c.Resent, int64(len(f.resent)))
 	for _, o := range c.Outcomes {
 		own = cmp.Or(own, mismatch("/counts/outcomes "+string(o.Outcome), o.Count, f.outcomes[o.Outcome]))
 	}

@@ -28,13 +28,19 @@ func TestFormatPage(t *testing.T) {
 	for _, r := range IntegrityRules() {
 		fmt.Fprintf(&integrity, "| %s | **%s.** %s |\n", r.ID, r.Title, r.Explain)
 	}
-	rules.WriteString("| id | holds if | from contexts | rests on |\n|---|---|---|---|\n")
+	rules.WriteString("| id | holds if |")
+	line := "\n|---|---|"
+	for _, at := range Ladder() {
+		fmt.Fprintf(&rules, " %s %d |", at.Contract, at.From)
+		line += "---|"
+	}
+	rules.WriteString(" rests on |" + line + "---|\n")
 	for _, r := range Rules() {
-		from := "every run"
-		if r.From > 0 {
-			from = fmt.Sprintf("%d", r.From)
+		fmt.Fprintf(&rules, "| %s | **%s.** %s |", r.ID, r.Title, r.Explain)
+		for _, at := range Ladder() {
+			fmt.Fprintf(&rules, " %s |", map[bool]string{true: "yes", false: "–"}[r.Asks(at.Contract, at.From)])
 		}
-		fmt.Fprintf(&rules, "| %s | **%s.** %s | %s | %s |\n", r.ID, r.Title, r.Explain, from, strings.Join(r.After, ", "))
+		fmt.Fprintf(&rules, " %s |\n", strings.Join(r.After, ", "))
 	}
 	want := page
 	for name, text := range map[string]string{"outcomes": strings.Join(outcomes, ", ") + ".\n", "series": strings.Join(series, ", ") + ".\n", "rules": rules.String(), "integrity": integrity.String()} {

@@ -57,9 +57,16 @@ type facts struct {
 	ended         map[int64]bool
 	mostSpent     int64 // by one attempt
 
+	gauges map[int64][]gaugeFacts // by segment, of the contract controlled
+
 	trace        map[int64]*sampleFacts // by segment
 	statedSeries int64                  // samples with series, or with the reason why there are none
 	serverStart  ledger.Opt
+
+	control *controlFacts // nil unless the contract is controlled
+	resent  []attemptOf
+
+	badQueue violation
 
 	tokens   sums
 	outcomes map[ledger.Outcome]int64
@@ -69,10 +76,14 @@ type facts struct {
 }
 
 type contextFacts struct {
-	tries   uint16 // up to the first result
+	tries   uint16 // of the present turn, up to its result
 	spent   uint16 // of them, those that count against max_attempts: all but interrupted ones
-	results uint16
-	usage   bool
+	turns   uint16 // with a result
+	usage   uint16 // of them, with usage
+	twice   uint16 // attempts of turns that had a result
+	any     bool
+	last    int64 // end of the last result
+	segment int64 // and its segment
 }
 
 type lastTry struct {
@@ -96,9 +107,12 @@ type sums struct{ prompt, completion, cached, deltas, text, spent, wasted, eos i
 func gather(folder *ledger.Folder) (*facts, error) {
 	cfg := &folder.Config
 	f := &facts{cfg: cfg, contexts: make([]contextFacts, cfg.Contexts), lanes: map[lane][]span{}, edges: map[int64][]edge{}, walls: map[int64]span{},
-		failing: map[int64]lastTry{}, names: secrets(cfg), segments: map[int64]bool{}, peaks: map[int64]int64{}, ended: map[int64]bool{}, trace: map[int64]*sampleFacts{}, outcomes: map[ledger.Outcome]int64{}, series: map[string][]int64{}}
+		failing: map[int64]lastTry{}, names: secrets(cfg), segments: map[int64]bool{}, peaks: map[int64]int64{}, ended: map[int64]bool{}, gauges: map[int64][]gaugeFacts{}, trace: map[int64]*sampleFacts{}, outcomes: map[ledger.Outcome]int64{}, series: map[string][]int64{}}
 	if cfg.Workload.Unique {
 		f.prompts = map[string]int64{}
+	}
+	if cfg.Controlled != nil {
+		f.control = newControlFacts(cfg)
 	}
 	for e, err := range folder.Events() {
 		if err != nil {
@@ -140,8 +154,13 @@ func (f *facts) event(e *ledger.Event, config string) {
 		}
 	case ledger.EventEnd:
 		f.ended[e.Segment] = true
+	case ledger.EventResent:
+		f.resent = append(f.resent, attemptOf{e.Context.Or(-1), e.Turn.Or(-1), e.Attempt.Or(-1), e.Segment})
 	case ledger.EventPeak:
 		f.peaks[e.Segment] = max(f.peaks[e.Segment], e.Value.Or(0))
+	}
+	if f.control != nil {
+		f.control.event(e)
 	}
 	if !f.segments[e.Segment] {
 		f.badStart.add("an event of %s belongs to segment %d, which hasn't started", e.Kind, e.Segment)
@@ -155,6 +174,9 @@ func (f *facts) row(r *ledger.Row) {
 		f.retries++
 	}
 	who := fmt.Sprintf("context %d, attempt %d", r.Context, r.Attempt)
+	if f.cfg.TurnsPerContext > 1 {
+		who = fmt.Sprintf("context %d, turn %d, attempt %d", r.Context, r.Turn, r.Attempt)
+	}
 	if why := timeOrder(r); why != "" {
 		f.badTime.add("%s: %s", who, why)
 	}
@@ -184,18 +206,38 @@ func (f *facts) row(r *ledger.Row) {
 		return
 	}
 	c := &f.contexts[r.Context]
-	if c.results == 0 {
-		f.attempt(r, c, who)
+	switch done := int64(c.turns); {
+	case r.Turn < done:
+		c.twice++
+		return
+	case r.Turn > done:
+		f.strays++
+		return
 	}
+	c.any = true
+	f.attempt(r, c, who)
 	f.prompt(r, who)
+	if f.control != nil {
+		f.control.row(r, who)
+	}
+	f.queue(r, c, who)
 	if r.Outcome != ledger.OK {
 		return
 	}
-	if c.results < 1<<16-1 {
-		c.results++
-	}
-	if c.results == 1 {
-		f.result(r, c, who)
+	c.turns++
+	c.tries, c.spent, c.last, c.segment = 0, 0, r.EndUS, r.Segment
+	f.result(r, c, who)
+	delete(f.failing, r.Context)
+}
+
+// queue holds when a turn says that it could have run against what came before it.
+func (f *facts) queue(r *ledger.Row, c *contextFacts, who string) {
+	if r.Turn == 0 || c.segment != r.Segment {
+		if r.QueuedUS != 0 {
+			f.badQueue.add("%s was queued at %d us: it was ready when its segment started", who, r.QueuedUS)
+		}
+	} else if r.QueuedUS != c.last {
+		f.badQueue.add("%s was queued at %d us, the turn before it ended at %d us", who, r.QueuedUS, c.last)
 	}
 }
 
@@ -235,8 +277,8 @@ func (f *facts) attempt(r *ledger.Row, c *contextFacts, who string) {
 		c.spent++
 	}
 	if c.tries == 1 {
-		f.series["queue_age"] = append(f.series["queue_age"], r.PickedUS-r.QueuedUS)
 		if r.SentUS.OK {
+			f.series["queue_age"] = append(f.series["queue_age"], r.SentUS.V-r.QueuedUS)
 			f.series["send_lag"] = append(f.series["send_lag"], r.SentUS.V-r.PickedUS)
 		}
 	}
@@ -268,7 +310,7 @@ func (f *facts) result(r *ledger.Row, c *contextFacts, who string) {
 	s.text += r.TextBytes
 	s.cached += r.CachedTokens.Or(0)
 	if r.PromptTokens.OK && r.CompletionTokens.OK {
-		c.usage = true
+		c.usage++
 		s.prompt += r.PromptTokens.V
 		s.completion += r.CompletionTokens.V
 		f.lastEnds = append(f.lastEnds, r.EndUS)

@@ -77,3 +77,20 @@ func FuzzJudge(f *testing.F) {
 		}
 	})
 }
+
+// FuzzParkRecords: any bytes are read or refused, and a record's payload lies within them.
+func FuzzParkRecords(f *testing.F) {
+	f.Add([]byte(ledger.ParkMagic + "\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00[]"))
+	f.Add([]byte(ledger.ParkMagic + "torn"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n := 0
+		err := parkRecords(bytes.NewReader(b), func(payload []byte) {
+			if n += 16 + len(payload); n > len(b) {
+				t.Fatalf("records of %d bytes in a file of %d", n, len(b))
+			}
+		})
+		if err == nil && !bytes.HasPrefix(b, []byte(ledger.ParkMagic)) {
+			t.Error("a file without its head was read")
+		}
+	})
+}

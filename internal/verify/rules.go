@@ -1,6 +1,10 @@
 package verify
 
-import "cotenant/internal/ledger"
+import (
+	"slices"
+
+	"cotenant/internal/ledger"
+)
 
 // Rule is one thing that must hold of a run. Its ID never changes meaning.
 type Rule struct {
@@ -17,7 +21,7 @@ type Rule struct {
 
 // Rules lists all rules in the order in which they are judged. A rule follows those that it rests on.
 func Rules() []Rule {
-	readable := []string{"R-FORM-02"}
+	readable, controlled := []string{"R-FORM-02"}, []string{ledger.ContractControlled}
 	rules := []Rule{
 		{ID: "R-FORM-01", Title: "ledger.json is in canonical form",
 			Explain: "One ledger has one sequence of bytes (RFC 8785, integers only), so that a hash of it means its content and nothing can hide in its form.",
@@ -53,23 +57,29 @@ func Rules() []Rule {
 			Explain: "Load tools differ in what starts and stops each clock, which tokens count and how a percentile is taken. The choices of schema_version are written out in config and ledger, and are no others.",
 			check:   definitions},
 		{ID: "R-RUNG-01", Title: "the number of contexts is a rung",
-			Explain: "Only 100, 1,000, 10,000, 100,000 and 1,000,000 contexts can be admitted; anything else is not_a_rung.",
+			Explain: "Only 100, 1,000, 10,000, 100,000 and 1,000,000 contexts can be admitted, under the contract controlled only those from 10,000 up; anything else is not_a_rung.",
 			check:   rung},
 		{ID: "R-STAT-01", Title: "the run finished",
 			Explain: "The last segment has an end event that says finished, and the ledger's status, segments and end are those of the events.",
 			After:   readable, check: finished},
 		{ID: "R-CTX-01", Title: "each context exactly once",
-			Explain: "Each planned context was submitted, none has two results, none beyond the plan was sent. With R-FAIL-01 and R-USAGE-01: submitted = completed = turns = usage responses.",
+			Explain: "Each planned context was submitted, no turn has two results or comes before the one before it, none beyond the plan was sent. With R-FAIL-01 and R-USAGE-01: submitted = completed, and turns = usage responses = contexts times turns of each.",
 			After:   readable, check: exactlyOnce},
 		{ID: "R-FAIL-01", Title: "no context failed",
-			Explain: "The last attempt of every submitted context ended with ok.",
+			Explain: "The last attempt of every submitted context is of its last turn and ended with ok.",
 			After:   readable, check: noFailures},
 		{ID: "R-USAGE-01", Title: "every result has usage",
 			Explain: "Tokens come from the provider's usage object alone; a result without one is not a usage response, and nothing is put in its place.",
 			After:   readable, check: usageThere},
 		{ID: "R-RETRY-01", Title: "attempts follow each other",
-			Explain: "Attempts of a context count 1, 2, … up to its result, stay within max_attempts (interrupted ones, which only another segment may repeat, don't count), follow only an outcome that may be retried, and don't begin before the one before has ended.",
+			Explain: "Attempts of a turn count 1, 2, … up to its result, stay within max_attempts (interrupted ones, which only another segment may repeat, don't count), follow only an outcome that may be retried, and don't begin before the one before has ended.",
 			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badRetry })},
+		{ID: "R-SENT-01", Title: "what was sent again is declared",
+			Explain: "An attempt that was open when a segment was killed left no row and is sent again by the next one, which says so: at most one a worker, of what was planned, and only after a segment that has no end.",
+			After:   readable, check: resent},
+		{ID: "R-QUEUE-01", Title: "a turn is ready when the turn before it has ended",
+			Explain: "queued_us of a later turn is the end of the result before it, where that is of the same segment, else 0: no queue age is made shorter.",
+			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badQueue })},
 		{ID: "R-OUT-01", Title: "outcomes fit what was seen",
 			Explain: "ok needs HTTP 200, text, an end marked by finish_reason or [DONE] and no error; each other outcome needs what it names; an oracle judges results alone.",
 			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badOutcome })},
@@ -92,7 +102,7 @@ func Rules() []Rule {
 			Explain: "The fingerprint of the shared base that a row sent equals the one that the config registered.",
 			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badBase })},
 		{ID: "R-PROMPT-01", Title: "prompts are what the workload says",
-			Explain: "All attempts of a context send the same bytes; where the workload promises unique prompts, no two contexts do. A server that answers from an output cache can't hide behind repeated prompts.",
+			Explain: "All attempts of a turn send the same bytes; where the workload promises unique prompts, no two contexts do. A server that answers from an output cache can't hide behind repeated prompts.",
 			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badPrompt })},
 		{ID: "R-TOK-01", Title: "usage can be true",
 			Explain: "Each result has at least one prompt and one completion token, no more completion tokens than were allowed, no more deltas than completion tokens, no more cached than prompt tokens.",
@@ -142,6 +152,33 @@ func Rules() []Rule {
 		{ID: "R-SUM-01", Title: "peaks, samples, series and reconciliation are those of the samples",
 			Explain: "Everything that the ledger takes from resources.jsonl is computed again.",
 			After:   readable, check: sampleSums},
+		{ID: "R-TERM-01", Title: "the registered terms are the contract's",
+			Explain:   "At least two turns, at most three attempts, a fault for one context in a hundred at least, a canary that can tell a base, a bad base other than the good one, and a wait for the server's gauges.",
+			Contracts: controlled, check: contractTerms},
+		{ID: "R-CAN-01", Title: "a bad base failed its canary and was rolled back",
+			Explain:   "The registered bad base got fewer right answers than needed, a rollback to the good one followed, and before the first request of each segment the good one was the last that was asked, and passed.",
+			Contracts: controlled, After: readable, check: canaries},
+		{ID: "R-FAULT-01", Title: "faults were done as planned",
+			Explain:   "The plan, worked out again from its seed, gives one context in each block its kind and turn; each was done once, none else was, and they are 1 % of contexts at least.",
+			Contracts: controlled, After: readable, check: faultsPlanned},
+		{ID: "R-FAULT-02", Title: "each fault shows in its attempt and was recovered from",
+			Explain:   "Each fault event has the row of its attempt, which lasted when the fault was done, ended as that kind makes an attempt end, in its phase, and whose turn has a result; no attempt was cancelled by a plan without its event. A segment that was killed may have left one without its row for each worker.",
+			Contracts: controlled, After: []string{"R-FORM-02", "R-FAULT-01", "R-FAIL-01"}, check: faultsRecovered},
+		{ID: "R-PARK-01", Title: "what came back is what was parked",
+			Explain:   "Each turn's result but the last has a commitment to what was parked, and each attempt of the next turn has the same commitment to what was read back and sent.",
+			Contracts: controlled, After: []string{"R-FORM-02", "R-FAIL-01", "R-CTX-01"}, check: firstOf(func(f *facts) *violation { return &f.control.badPark })},
+		{ID: "R-PARK-02", Title: "the park file opens the commitments",
+			Explain:   "Every commitment to a parked conversation is opened by a record of park.bin, where that private file lies beside the rows.",
+			Contracts: controlled, After: []string{"R-FORM-02", "R-PARK-01"}, check: parkFile},
+		{ID: "R-QUIET-01", Title: "the server's gauges came back",
+			Explain:   "At each quiet point nothing was open, and the sample that it speaks of shows requests running and waiting and KV memory in use no higher than the segment's first sample, within the registered limit of the last end; each segment that ended has one after its last end.",
+			Contracts: controlled, After: readable, check: quietPoints},
+		{ID: "R-REC-01", Title: "counters agree within the declared residual",
+			Explain:   "The increase of the server's counters of requests, aborts, prompt tokens, generated tokens and prefix hits is the client's count, beside what attempts that were cut can have left: between nothing and their prompts and tokens whole, and no less than what they were seen to bring.",
+			Contracts: controlled, After: []string{"R-FORM-02", "R-CTX-01", "R-FAIL-01", "R-TOK-01"}, check: reconciled},
+		{ID: "R-CTL-01", Title: "the contract's sums are those of the files",
+			Explain: "Canaries, faults by kind, parked and restored conversations and quiet points in the ledger are counted again, some of them twice.",
+			After:   []string{"R-FORM-02", "R-FAULT-01"}, check: controlledSums},
 		{ID: "R-CLAIM-01", Title: "a claim's value stands where it points",
 			Explain: "Each claim points into the ledger; the value there, itself computed again, is the claim's.",
 			check:   claimValues},
@@ -159,6 +196,22 @@ func Rules() []Rule {
 			check:   signature},
 	}
 	return rules
+}
+
+// Asks reports whether a rule is asked of a run under a contract with so many contexts.
+func (r *Rule) Asks(contract string, contexts int64) bool {
+	return contexts >= r.From && (len(r.Contracts) == 0 || slices.Contains(r.Contracts, contract))
+}
+
+// Rung is a place on the ladder: a contract, and the number of contexts from which the same is demanded up to the next place.
+type Rung struct {
+	Contract string `json:"contract"`
+	From     int64  `json:"from"`
+}
+
+// Ladder lists the places at which demands grow.
+func Ladder() []Rung {
+	return []Rung{{ledger.ContractPlain, 100}, {ledger.ContractPlain, ledger.DeepRung}, {ledger.ContractControlled, ledger.ControlledRung}}
 }
 
 // RuleByID finds a rule.
@@ -180,6 +233,6 @@ var owners = map[string]string{
 	"client": "R-CONF-03", "config_sha256": "R-CONF-01", "ended_wall_us": "R-STAT-01", "status": "R-STAT-01", "status_detail": "R-STAT-01",
 	"segments": "R-STAT-01", "files": "R-FILE-01", "files_root": "R-FILE-03", "counts": "R-COUNT-01", "tokens": "R-TOK-02",
 	"wall_us": "R-RATE-01", "rates": "R-RATE-01", "times": "R-LAT-01", "peaks": "R-SUM-01", "oracle": "R-ORA-01", "samples": "R-SUM-01",
-	"series": "R-SUM-01", "reconciliation": "R-SUM-01", "definitions": "R-DEF-01", "claims": "R-CLAIM-02", "non_claims": "R-CLAIM-02",
+	"series": "R-SUM-01", "reconciliation": "R-SUM-01", "controlled": "R-CTL-01", "definitions": "R-DEF-01", "claims": "R-CLAIM-02", "non_claims": "R-CLAIM-02",
 	"not_exposed": "R-CLAIM-02", "admission": "R-ADM-01",
 }

@@ -2,7 +2,9 @@ package verify
 
 import (
 	"crypto/ed25519"
+	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +18,7 @@ import (
 type fixture struct {
 	rule     string
 	contexts int64                          // 0: 100
+	control  bool                           // a run of the contract controlled, which is good but for its number of contexts
 	run      func(r *run)                   // changes the run before its ledger is computed
 	ledger   func(l *ledger.Ledger)         // changes the ledger
 	files    func(t *testing.T, dir string) // changes what was written
@@ -71,6 +74,10 @@ var fixtures = []fixture{
 		x.Buffered = x.IsBuffered()
 	}},
 	{rule: "R-RETRY-01", run: func(r *run) { r.ok(20).Attempt = 2 }},
+	{rule: "R-SENT-01", run: func(r *run) {
+		r.events = slices.Insert(r.events, 2, ledger.Event{TUS: 600, Kind: ledger.EventResent, Context: ledger.Some(3), Turn: ledger.Some(0), Attempt: ledger.Some(1)})
+	}},
+	{rule: "R-QUEUE-01", run: func(r *run) { r.ok(20).QueuedUS = r.ok(20).PickedUS - 1 }},
 	{rule: "R-OUT-01", run: func(r *run) { r.ok(20).HTTPStatus = ledger.Some(500) }},
 	{rule: "R-WORK-01", run: func(r *run) { r.ok(20).Worker = r.cfg.Workers }},
 	{rule: "R-LANE-01", run: func(r *run) {
@@ -135,6 +142,51 @@ var fixtures = []fixture{
 	}},
 	{rule: "R-RES-06", run: func(r *run) { r.resources[5].Client.CPUUS = ledger.Some(1) }},
 	{rule: "R-SUM-01", ledger: func(l *ledger.Ledger) { l.Series[7].Min.V++ }},
+	{rule: "R-TERM-01", control: true, run: func(r *run) { r.cfg.MaxAttempts = 4 }},
+	{rule: "R-CAN-01", control: true, run: func(r *run) { r.first(ledger.EventRollback).Detail = r.cfg.Controlled.BadBaseCommit }},
+	{rule: "R-FAULT-01", control: true, run: func(r *run) { r.first(ledger.EventFault).Detail = "stall_mid_stream" }},
+	{rule: "R-FAULT-02", control: true, run: func(r *run) {
+		for i := range r.rows {
+			if x := &r.rows[i]; x.Outcome == ledger.TimeoutIdle {
+				x.Outcome = ledger.TimeoutTotal
+			}
+		}
+	}},
+	{rule: "R-PARK-01", control: true, run: func(r *run) {
+		for i := range r.rows {
+			if x := &r.rows[i]; x.Turn == 1 {
+				x.Restored = x.PromptCommit
+				break
+			}
+		}
+	}},
+	{rule: "R-PARK-02", control: true, files: func(t *testing.T, dir string) {
+		path := filepath.Join(dir, ledger.ParkFile)
+		b := read(t, path)
+		b[len(b)-1] ^= 1
+		write(t, path, b)
+	}},
+	{rule: "R-QUIET-01", control: true, run: func(r *run) {
+		at := r.first(ledger.EventQuiet).TUS
+		last := 0
+		for i, s := range r.resources {
+			if s.TUS <= at {
+				last = i
+			}
+		}
+		r.resources[last].Series = slices.Clone(r.resources[last].Series)
+		r.resources[last].Series[0].Value = ledger.Some(1) // requests_running
+	}},
+	{rule: "R-REC-01", control: true, run: func(r *run) {
+		s := &r.resources[len(r.resources)-1]
+		s.Series = slices.Clone(s.Series)
+		for i := range s.Series {
+			if s.Series[i].Name == ledger.SeriesPromptTokens {
+				s.Series[i].Value.V += 100_000
+			}
+		}
+	}},
+	{rule: "R-CTL-01", control: true, ledger: func(l *ledger.Ledger) { l.Controlled.Faults[3].Recovered++ }},
 	{rule: "R-CLAIM-01", ledger: func(l *ledger.Ledger) { l.Claims[1].Value++ }},
 	{rule: "R-CLAIM-02", ledger: func(l *ledger.Ledger) { l.NonClaims = l.NonClaims[1:] }},
 	{rule: "R-ADM-01", run: func(r *run) { r.cfg.RunOrdinal++ }, ledger: func(l *ledger.Ledger) { l.Admission.Rung = ledger.Some(1000) }},
@@ -231,6 +283,9 @@ func TestFixtures(t *testing.T) {
 				t.Fatal(err)
 			}
 			failed := r.Failed()
+			if f.control { // of which a small run is no rung
+				failed = slices.DeleteFunc(failed, func(x Result) bool { return x.Rule == "R-RUNG-01" })
+			}
 			if len(failed) != 1 || failed[0].Rule != f.rule {
 				t.Errorf("failed rules: %+v", failed)
 			}
@@ -251,6 +306,10 @@ func (f *fixture) build(t *testing.T) (string, Options) {
 		contexts = 100
 	}
 	r := good(t, contexts)
+	if f.control {
+		r = simulateControlled(t, smallControlled, 16)
+		r.parkFile(t, dir)
+	}
 	// The config's hash is filled in anew, since fixtures change configs.
 	for i := range r.events {
 		r.events[i].ConfigSHA256 = ""
@@ -266,6 +325,73 @@ func (f *fixture) build(t *testing.T) (string, Options) {
 		return dir, f.options(t, dir)
 	}
 	return dir, Options{}
+}
+
+// smallControlled is a number of contexts that has a fault of each kind, one of 16 contexts.
+const smallControlled = 160
+
+// parkFile writes what the rows commit to.
+func (r *run) parkFile(t testing.TB, dir string) {
+	b := []byte(ledger.ParkMagic)
+	for _, x := range r.rows {
+		if x.Parked == "" {
+			continue
+		}
+		payload := fmt.Append(nil, x.Context, x.Turn)
+		b = binary.LittleEndian.AppendUint64(b, uint64(x.Context))
+		b = binary.LittleEndian.AppendUint32(b, uint32(x.Turn))
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
+		b = append(b, payload...)
+	}
+	write(t, filepath.Join(dir, ledger.ParkFile), b)
+}
+
+// first returns the first event of a kind.
+func (r *run) first(kind string) *ledger.Event {
+	for i := range r.events {
+		if r.events[i].Kind == kind {
+			return &r.events[i]
+		}
+	}
+	panic("no such event")
+}
+
+// TestControlled: a run under the contract holds at its lowest rung, and a small one but for its size.
+func TestControlled(t *testing.T) {
+	for _, c := range []struct {
+		contexts, block int64
+		failed          string
+	}{{smallControlled, 16, "R-RUNG-01"}, {ledger.ControlledRung, 64, ""}} {
+		dir := t.TempDir()
+		r := simulateControlled(t, c.contexts, c.block)
+		r.write(t, dir, nil)
+		r.parkFile(t, dir)
+		report, err := Dir(dir, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var failed []string
+		for _, f := range report.Failed() {
+			failed = append(failed, f.Rule)
+			t.Logf("%s: %s", f.Rule, f.Detail)
+		}
+		if strings.Join(failed, " ") != c.failed {
+			t.Errorf("%d contexts: %v", c.contexts, failed)
+		}
+		if c.failed != "" {
+			continue
+		}
+		ids := map[string]bool{}
+		for _, claim := range report.Establishes {
+			ids[claim.ID] = true
+		}
+		for _, want := range []string{"rollback", "faults_recovered", "restored", "gauges_returned", "queue_age_p95_upper", "reconciled_prompt_tokens_total",
+			"reconciled_completion_tokens_total", "reconciled_requests_total", "reconciled_prefix_hit_tokens_total", "reconciled_requests_aborted_total"} {
+			if !ids[want] {
+				t.Errorf("%s isn't established", want)
+			}
+		}
+	}
 }
 
 // TestEveryMemberIsCompared makes sure that a member of the ledger that is added later has a rule.

@@ -42,6 +42,7 @@ func (f *facts) sample(r *ledger.Resource) {
 	} else {
 		f.growth(who, &g.latest, r)
 	}
+	f.gauged(r)
 	g.n++
 	g.maxGap = max(g.maxGap, r.TUS-g.last)
 	g.last, g.latest = r.TUS, *r

@@ -28,7 +28,7 @@ func simulate(t testing.TB, contexts int64) *run {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &simulation{rng: rand.New(rand.NewPCG(7, uint64(contexts))), commit: commit, used: map[int64]bool{}}
+	s := &simulation{rng: newRand(contexts), commit: commit, used: map[int64]bool{}}
 	s.cfg = ledger.Config{
 		SchemaVersion: ledger.SchemaVersion, Operation: ledger.Operation, Document: "config",
 		RunID: fmt.Sprintf("%032x", contexts), RunOrdinal: 3, Secret: secret, StartedWallUS: 1_796_000_000_000_000,
@@ -52,8 +52,11 @@ func simulate(t testing.TB, contexts int64) *run {
 	return &s.run
 }
 
+func newRand(contexts int64) *rand.Rand { return rand.New(rand.NewPCG(7, uint64(contexts))) }
+
 type simulation struct {
 	run
+	extra  func(r *ledger.Row) served // what the server counts of an attempt; nil: as the rows have it
 	rng    *rand.Rand
 	commit *ledger.Committer
 	used   map[int64]bool // stamps of sent and end
@@ -165,17 +168,26 @@ func (s *simulation) sample() {
 }
 
 func (s *simulation) at(t int64) ledger.Resource {
-	open, most, prompt, out, hits, sent := int64(0), int64(0), int64(0), int64(0), int64(0), int64(0)
+	var open, most, prompt, out, hits, sent, gone int64
 	type edge struct{ t, step int64 }
 	var edges []edge
 	for _, r := range s.rows {
 		if r.SentUS.V <= t {
 			edges = append(edges, edge{r.SentUS.V, 1})
+		}
+		x := served{1, 0, r.PromptTokens.V, r.CompletionTokens.V, r.CachedTokens.V}
+		if s.extra != nil {
+			x = s.extra(&r)
+		}
+		if r.SentUS.V <= t && s.extra == nil {
 			sent++
 		}
 		if r.EndUS <= t {
 			edges = append(edges, edge{r.EndUS, -1})
-			prompt, out, hits = prompt+r.PromptTokens.V, out+r.CompletionTokens.V, hits+r.CachedTokens.V
+			prompt, out, hits = prompt+x.prompt, out+x.out, hits+x.hits
+			if s.extra != nil {
+				sent, gone = sent+x.requests, gone+x.aborted
+			}
 		}
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(a.step, b.step)) })
@@ -186,7 +198,7 @@ func (s *simulation) at(t int64) ledger.Resource {
 	v := map[string]int64{ledger.SeriesRunning: open, ledger.SeriesWaiting: 0, ledger.SeriesQueueOldestAge: 0, ledger.SeriesQueueWaitCount: sent,
 		ledger.SeriesQueueWaitSum: sent * 700, ledger.SeriesKVPagesUsed: 44 + open*2, ledger.SeriesKVPagesFree: 468 - open*2, ledger.SeriesKVPagesCached: 43,
 		ledger.SeriesKVSlots: open, ledger.SeriesKVCapacityTokens: 8192, ledger.SeriesServerMemory: 300 << 20, ledger.SeriesPrefixQueries: prompt,
-		ledger.SeriesPrefixHits: hits, ledger.SeriesPromptTokens: prompt, ledger.SeriesOutputTokens: out, ledger.SeriesRequests: sent, ledger.SeriesPreemptions: 0}
+		ledger.SeriesPrefixHits: hits, ledger.SeriesPromptTokens: prompt, ledger.SeriesOutputTokens: out, ledger.SeriesRequests: sent, ledger.SeriesPreemptions: 0, ledger.SeriesAborted: gone}
 	res := ledger.Resource{TUS: t,
 		Client: ledger.ClientUsage{RSSBytes: ledger.Some(15<<20 + t/1e4), HWMBytes: ledger.Some(16<<20 + t/1e4), CPUUS: ledger.Some(20_000 + t/500),
 			FDs: ledger.Some(14), HeapBytes: 3<<20 + t%4096, Goroutines: 17, InFlight: open, InFlightPeak: most, SchedLagUS: 90 + t%37, GCPauseUS: 20 + t%13},
@@ -202,6 +214,9 @@ func (s *simulation) at(t int64) ledger.Resource {
 	}
 	return res
 }
+
+// served is what the server counts of one attempt.
+type served struct{ requests, aborted, prompt, out, hits int64 }
 
 func (s *simulation) log() {
 	last := s.resources[len(s.resources)-1]

@@ -17,7 +17,7 @@ var levels = map[string]int{
 	"cuda/query": 1, "mps/query": 1, "nvml": 1,
 	"cuda": 2, "kernels": 2, "mps": 2,
 	"backend/cpu": 2, "soak": 2, "verify": 2, "verify/fak": 2, "recover": 2, "gputest": 2,
-	"model": 3, "inspect": 3, "partition": 3, "publish": 3, "probe/evidence": 4,
+	"model": 3, "inspect": 3, "partition": 3, "publish": 3, "container": 3, "container/enginetest": 1, "probe/evidence": 4,
 	"engine": 4, "probe": 5,
 }
 
@@ -89,8 +89,8 @@ func TestOnlyDLImportsPurego(t *testing.T) {
 			if imp == "github.com/ebitengine/purego" && p.ImportPath != prefix+"dl" {
 				t.Errorf("%s imports purego: only dl may", p.ImportPath)
 			}
-			if imp == prefix+"gputest" {
-				t.Errorf("%s imports gputest, which is for tests only", p.ImportPath)
+			if imp == prefix+"gputest" || imp == prefix+"container/enginetest" {
+				t.Errorf("%s imports %s, which is for tests only", p.ImportPath, imp)
 			}
 		}
 	}

@@ -14,9 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"cotenant/internal/bounded"
+	"cotenant/internal/container"
 )
 
 func main() {
+	container.ArmDeadline() // where this is a container's first process
 	// In a child process of inspect or probe this runs its task and exits.
 	bounded.ServeChild(childTasks())
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

@@ -21,6 +21,7 @@ type wanted struct {
 	platform  string
 	images    []Image
 	deadline  time.Duration // the container's
+	program   Binary        // the one that must run
 	binary    string        // SHA-256 of what the first volume brings in
 	unread    error         // why it has none
 }
@@ -203,11 +204,7 @@ func (a *audit) volumes() {
 		a.refuse("binds", "volumes[0]", found, "")
 		return
 	}
-	want, err := self()
-	if err != nil {
-		a.refuse("binary", "volumes[0].source", "not comparable: "+err.Error(), "")
-		return
-	}
+	want := a.w.program.SHA256
 	if a.w.unread != nil {
 		a.refuse("binary", "volumes[0].source", a.w.unread.Error(), "")
 		return

@@ -31,13 +31,21 @@ var self = sync.OnceValues(func() (string, error) {
 	return sum, err
 })
 
-// executable is the path of this program's file.
-func executable() (string, error) {
+// programOf is this program, or the one at path, for tests.
+func programOf(path string) (Binary, error) {
+	if path != "" {
+		sum, size, err := hashFile(path)
+		return Binary{path, sum, size}, err
+	}
 	path, err := os.Executable()
 	if err != nil {
-		return "", fmt.Errorf("finding this program's file: %w", err)
+		return Binary{}, fmt.Errorf("finding this program's file: %w", err)
 	}
-	return path, nil
+	sum, err := self()
+	if err != nil {
+		return Binary{}, fmt.Errorf("hashing this program: %w", err)
+	}
+	return Binary{Path: path, SHA256: sum}, nil
 }
 
 func hashFile(path string) (sum string, size int64, err error) {

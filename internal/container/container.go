@@ -66,6 +66,10 @@ type Options struct {
 
 	// Images replaces the reviewed images, for tests.
 	Images []Image
+
+	// program replaces this program's file, and grace Grace, for tests.
+	program string
+	grace   time.Duration
 }
 
 // Plan is what would run, or why it isn't run.
@@ -117,6 +121,9 @@ func NewPlan(o Options) (*Plan, error) {
 	if o.Images == nil {
 		o.Images = reviewed
 	}
+	if o.grace == 0 {
+		o.grace = Grace
+	}
 	if o.Run == "" || o.GPUUUID == "" || len(o.Arguments) == 0 || o.Deadline < 0 || o.Deadline > MaxDeadline {
 		return nil, fmt.Errorf("planning a container: want a run id, a UUID, arguments and a deadline of at most %v", MaxDeadline)
 	}
@@ -127,8 +134,11 @@ func NewPlan(o Options) (*Plan, error) {
 	p := &Plan{File: o.File, Service: o.Service, o: o, Refusals: []Refusal{}, Requests: []Request{}, MaxStdoutBytes: MaxStdout, MaxStderrBytes: MaxStderr}
 	sum := sha256.Sum256(content)
 	p.SHA256 = hex.EncodeToString(sum[:])
-	p.w = wanted{uuid: o.GPUUUID, run: o.Run, command: o.Arguments, platform: platform(), images: o.Images, deadline: o.Deadline + Grace}
-	p.ContainerDeadlineMS, p.KillDeadlineMS = p.w.deadline.Milliseconds(), (p.w.deadline + Grace).Milliseconds()
+	p.w = wanted{uuid: o.GPUUUID, run: o.Run, command: o.Arguments, platform: platform(), images: o.Images, deadline: o.Deadline + o.grace}
+	p.ContainerDeadlineMS, p.KillDeadlineMS = p.w.deadline.Milliseconds(), (p.w.deadline + o.grace).Milliseconds()
+	if p.w.program, err = programOf(o.program); err != nil {
+		return nil, err
+	}
 	variables, err := p.variables()
 	if err != nil {
 		return nil, err
@@ -141,16 +151,12 @@ func NewPlan(o Options) (*Plan, error) {
 
 // variables are those that a file may name.
 func (p *Plan) variables() (map[string]string, error) {
-	path, err := executable()
-	if err != nil {
-		return nil, err
-	}
 	image, ok := defaultImage(p.o.Images)
 	if !ok {
 		image = Image{Name: "no-image-reviewed-for-" + strings.ReplaceAll(platform(), "/", "-")}
 	}
 	return map[string]string{
-		varImage: image.Reference(), varPlatform: platform(), varBinary: path, varCommand: quote(p.o.Arguments), varUUID: p.o.GPUUUID,
+		varImage: image.Reference(), varPlatform: platform(), varBinary: p.w.program.Path, varCommand: quote(p.o.Arguments), varUUID: p.o.GPUUUID,
 		varDeadline: p.w.deadline.String(), varRun: p.o.Run,
 	}, nil
 }

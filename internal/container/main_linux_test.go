@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"cotenant/internal/container/enginetest"
+	"cotenant/internal/gputest"
 )
 
 // TestMain also plays the probe: in a container this test program is what is mounted and started.
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	stopAll()
+	gputest.Cleanup()
 	os.Exit(code)
 }
 

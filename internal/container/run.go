@@ -286,7 +286,7 @@ func (r *run) check(ctx context.Context) error {
 		return fmt.Errorf("reading the mounted program back: %w", err)
 	}
 	r.o.BinarySHA256 = observe.Got("GET /containers/{id}/archive", sum)
-	if want, err := self(); err != nil || sum != want {
+	if sum != r.p.w.program.SHA256 {
 		return errors.New("the engine mounts another file than this program: it has another file system than this process")
 	}
 	return nil
@@ -323,7 +323,8 @@ func (r *run) events() {
 	defer cancel()
 	query := filters(map[string][]string{"type": {"container"}, "container": {r.o.ContainerID}})
 	query.Set("since", fmt.Sprint(r.began.Add(-time.Minute).Unix()))
-	query.Set("until", fmt.Sprint(time.Now().Add(time.Second).Unix()))
+	until := time.Now() // a later one would be waited for
+	query.Set("until", fmt.Sprintf("%d.%09d", until.Unix(), until.Nanosecond()))
 	resp, err := r.e.open(ctx, http.MethodGet, "/events", query, nil)
 	if err != nil {
 		return

@@ -65,7 +65,7 @@ func (r *run) watch(ctx context.Context, out *output) error {
 
 // until waits for the first of what may end the container.
 func (r *run) until(ctx context.Context, read <-chan error, gone <-chan waited) error {
-	kill := time.NewTimer(r.p.w.deadline + Grace)
+	kill := time.NewTimer(r.p.w.deadline + r.p.o.grace)
 	defer kill.Stop()
 	stopped := func(ended, why string) error {
 		r.o.Ended = ended
@@ -90,7 +90,7 @@ func (r *run) until(ctx context.Context, read <-chan error, gone <-chan waited) 
 			}
 			return r.ended(w)
 		case <-kill.C:
-			return stopped(Killed, fmt.Sprintf("the container still ran %v after its start: it is killed", r.p.w.deadline+Grace))
+			return stopped(Killed, fmt.Sprintf("the container still ran %v after its start: it is killed", r.p.w.deadline+r.p.o.grace))
 		case <-ctx.Done():
 			return stopped(Interrupted, "interrupted")
 		}

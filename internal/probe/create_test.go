@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 		tasks[name] = task
 	}
 	bounded.ServeChild(tasks)
+	serveSupervisor()
 	code := m.Run()
 	gputest.Cleanup()
 	os.Exit(code)

@@ -81,8 +81,8 @@ func programOf(pid int) string {
 	}
 	args := bytes.Split(bytes.TrimRight(line, "\x00"), []byte{0})
 	name := filepath.Base(string(args[0]))
-	if (name == "sh" || name == "bash" || name == "dash") && len(args) > 1 {
-		name = filepath.Base(string(args[1])) // a script
+	if (name == "sh" || name == "bash" || name == "dash" || name == "exe") && len(args) > 1 {
+		name = filepath.Base(string(args[1])) // a script; or this program, started by /proc/self/exe for a task
 	}
 	return name
 }

@@ -118,13 +118,19 @@ func (run *witness) all(targets []target, results []evidence.Partition) (first i
 		}
 		b := run.buffers[i]
 		l.Set(0, uint64(b.smid)).Set(1, uint64(b.value)).Set(2, uint64(b.times)).Set(3, uint64(witnessSeed+uint32(i))).Set(4, witnessRounds).Set(5, run.spinNS)
-		if err := w.take("launch", i, func() error { return l.Run(t.stream) }); err != nil {
+		if err := w.take("launch", i, func() error {
+			w.out.Calling("cuLaunchKernel")
+			return l.Run(t.stream)
+		}); err != nil {
 			return 0, err
 		}
 	}
 	deadline := time.Now().Add(time.Duration(w.req.KernelMS) * time.Millisecond)
 	for i, t := range targets {
-		if err := w.take("wait", i, func() error { return w.d.WaitStream(t.stream, deadline) }); err != nil {
+		if err := w.take("wait", i, func() error {
+			w.out.Calling("cuStreamQuery")
+			return w.d.WaitStream(t.stream, deadline)
+		}); err != nil {
 			return 0, fmt.Errorf("partition %d: %w", i, err)
 		}
 	}

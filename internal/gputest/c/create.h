@@ -77,7 +77,10 @@ static void tell_usage(void) {
     char path[4096], line[128];
     if (!dir) return;
     snprintf(path, sizeof path, "%s/%d", dir, (int)getpid());
-    if (!primary_count && !text("usage.sticky")) { unlink(path); return; }
+    if (!primary_count) {
+        if (!text("usage.sticky")) unlink(path);
+        return;
+    }
     int n = snprintf(line, sizeof line, "%s %llu\n", text("cuda.%d.uuid", context_device), taken());
     int fd = open(path, O_WRONLY | O_CREAT, 0644);
     if (fd < 0) return;

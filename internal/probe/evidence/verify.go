@@ -162,6 +162,9 @@ func open(dir string) (*folder, error) {
 	if f.entries, f.torn, err = ParseJournal(f.files[JournalFile]); err != nil {
 		return nil, err
 	}
+	if len(f.entries) == 0 {
+		return nil, errors.New("the journal is empty")
+	}
 	if content := f.files[ResultFile]; content != nil {
 		switch f.manifest.Probe {
 		case CreateOperation:
@@ -217,7 +220,7 @@ func (f *folder) idsRule() (string, string) {
 	if p.Operation != PlanOperation || p.SchemaVersion != SchemaVersion {
 		return fail("plan: operation %q, version %d", p.Operation, p.SchemaVersion)
 	}
-	if len(f.entries) == 0 || f.entries[0].Detail["run"] != m.RunID {
+	if f.entries[0].Detail["run"] != m.RunID {
 		return fail("the journal is of another run")
 	}
 	if c := f.create; c != nil && (c.RunID != m.RunID || c.GPUUUID != m.GPUUUID || c.Operation != CreateOperation || c.SchemaVersion != SchemaVersion) {
@@ -348,14 +351,16 @@ func (f *folder) witnessRule() (string, string) {
 		return NotApplicable, "no partitions"
 	}
 	w := f.create.Witness
-	if w.Threads == 0 || w.Threads > 1024 || w.Threads%32 != 0 || w.Rounds > 1<<16 {
+	if w.Threads == 0 || w.Threads > 1024 || w.Threads%32 != 0 || w.Rounds > 1<<10 {
 		return fail("threads %d, rounds %d", w.Threads, w.Rounds)
 	}
+	work := int64(0)
 	for i, p := range f.create.Resources.Partitions {
 		if p.OutputSHA256 == "" && !p.OutputCorrect {
 			continue // the run ended before
 		}
-		if p.Blocks < 0 || p.Blocks > 1<<16 {
+		// Beyond any GPU: a forged figure must not keep a verifier busy.
+		if work += int64(p.Blocks) * int64(w.Threads) * int64(max(1, w.Rounds)); p.Blocks < 0 || p.Blocks > 1<<16 || work > 1<<30 {
 			return fail("partition %d: %d blocks", i, p.Blocks)
 		}
 		h := sha256.New()

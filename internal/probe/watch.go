@@ -58,7 +58,7 @@ func newWatch(c Common) *watch {
 	w.Before = p
 	if w.session != nil && p.Handle.OK() {
 		w.health.GPU = evidence.Feature{Status: observe.SupportedProven, Reason: "nvmlDeviceGetHandleByUUID"}
-		w.health.Display = none("NVML doesn't tell: " + p.DisplayActive.Reason)
+		w.health.Display = none("NVML doesn't tell: " + cmp.Or(p.DisplayActive.Reason, "no reason"))
 		if p.DisplayActive.OK() {
 			w.health.Display = evidence.Feature{Status: observe.SupportedProven, Reason: fmt.Sprintf("active before: %v", *p.DisplayActive.Value)}
 		}

@@ -76,7 +76,11 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, device *out) {
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, device *out) {
     ENTER(); READY();
     for (int i = 0; i < NUMBER(0, "nvml.count"); i++)
-        if (!strcmp(uuid, text("nvml.%d.uuid", i))) { *out = handle(i, 0); return 0; }
+    {
+        if (text("nvml.%d.uuid", i) && !strcmp(uuid, text("nvml.%d.uuid", i))) { *out = handle(i, 0); return 0; }
+        for (int k = 0; k < 32; k++)
+            if (text("nvml.%d.mig.%d.uuid", i, k) && !strcmp(uuid, text("nvml.%d.mig.%d.uuid", i, k))) { *out = handle(i, k + 1); return 0; }
+    }
     return NOT_FOUND;
 }
 

@@ -83,7 +83,11 @@ func claimControlled(l *Ledger, claim func(id, statement string, v Opt, unit, ev
 	claim("queue_age_p95_upper", "95th percentile of the time from a turn's being ready to its being sent, 99 % upper bound", boundOf(l.Times.QueueAge.P95), "us",
 		"/times/queue_age/p95/upper_us", "if turns are independent draws")
 	for i, r := range l.Reconciliation {
-		claim("reconciled_"+r.Quantity, "increase of the server's own counter, within the declared residual of the client's count", Some(r.Server), "counted",
+		unit := "tokens"
+		if r.Quantity == SeriesRequests || r.Quantity == SeriesAborted {
+			unit = "requests"
+		}
+		claim("reconciled_"+r.Quantity, r.Quantity+" by the server's own counter, within the declared residual of the client's count", Some(r.Server), unit,
 			fmt.Sprintf("/reconciliation/%d/server", i), fmt.Sprintf("residual %d, declared %d to %d: what attempts that were cut can have left", r.Residual, r.Low, r.High))
 	}
 }

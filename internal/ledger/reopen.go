@@ -28,24 +28,24 @@ func Reopen(dir string, wallUS int64) (*Writer, error) {
 		}
 	}
 	w := &Writer{dir: dir}
+	if err := w.open(0); err != nil { // makes what a process that was killed at its start hadn't made
+		return nil, err
+	}
 	for e, err := range f.Events() {
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, w.closeFiles())
 		}
 		if e.Kind == EventStart {
 			w.segment++
 		}
 	}
 	if w.segment >= maxSegments {
-		return nil, fmt.Errorf("the run has %d segments: no more can follow", w.segment)
+		return nil, errors.Join(fmt.Errorf("the run has %d segments: no more can follow", w.segment), w.closeFiles())
 	}
 	for _, name := range []string{LedgerFile, EnvelopeFile} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
+			return nil, errors.Join(err, w.closeFiles())
 		}
-	}
-	if err := w.open(0); err != nil {
-		return nil, err
 	}
 	err = w.Event(Event{Segment: w.segment, Kind: EventStart, WallUS: Some(wallUS), ConfigSHA256: f.ConfigSHA256})
 	for _, name := range []string{RowsFile, ResourcesFile, EventsFile} {
@@ -62,6 +62,9 @@ func Reopen(dir string, wallUS int64) (*Writer, error) {
 // cutTorn cuts off what follows the last line feed and returns how many bytes that were.
 func cutTorn(path string) (int64, error) {
 	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, err
 	}

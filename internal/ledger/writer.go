@@ -43,11 +43,12 @@ func Create(dir string, cfg Config) (*Writer, error) {
 	if err := emptyDir(dir); err != nil {
 		return nil, err
 	}
-	if err := writeSynced(filepath.Join(dir, ConfigFile), b, 0o600); err != nil {
+	// Whole or not at all: a process that is killed here leaves a folder without a run, or one that can be gone on with.
+	if err := replaceFile(filepath.Join(dir, ConfigFile), b, 0o600); err != nil {
 		return nil, err
 	}
 	w := &Writer{dir: dir}
-	if err := w.open(os.O_CREATE | os.O_EXCL); err != nil {
+	if err := w.open(os.O_EXCL); err != nil {
 		return nil, err
 	}
 	d := newDigest()
@@ -60,7 +61,7 @@ func (w *Writer) Segment() int64 { return w.segment }
 
 func (w *Writer) open(flag int) error {
 	for i, name := range []string{RowsFile, ResourcesFile, EventsFile} {
-		f, err := os.OpenFile(filepath.Join(w.dir, name), flag|os.O_WRONLY|os.O_APPEND, 0o600)
+		f, err := os.OpenFile(filepath.Join(w.dir, name), flag|os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 		if err != nil {
 			return errors.Join(fmt.Errorf("opening %s: %w", name, err), w.closeFiles())
 		}
@@ -163,15 +164,23 @@ func emptyDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making the run folder: %w", err)
 	}
-	entries, err := os.ReadDir(dir)
+	empty, err := IsEmpty(dir)
 	if err != nil {
 		return fmt.Errorf("reading the run folder: %w", err)
 	}
-	if len(entries) > 0 {
+	if !empty {
 		return fmt.Errorf("run folder %s: %w", dir, ErrNotEmpty)
 	}
 	return nil
 }
+
+// IsEmpty reports whether a folder holds nothing, or no more than a process leaves that was killed before it had registered a run.
+func IsEmpty(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	return err == nil && (len(entries) == 0 || len(entries) == 1 && entries[0].Name() == ConfigFile+tempSuffix), err
+}
+
+const tempSuffix = ".tmp"
 
 // ErrNotEmpty says that a run folder holds something already: a usage error.
 var ErrNotEmpty = errors.New("isn't empty")
@@ -190,7 +199,7 @@ func writeSynced(path string, b []byte, mode os.FileMode) error {
 }
 
 func replaceFile(path string, b []byte, mode os.FileMode) error {
-	temp := path + ".tmp"
+	temp := path + tempSuffix
 	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

@@ -60,6 +60,6 @@ func (o *openAttempts) read(workers int64) ([]attemptID, error) {
 func (o *openAttempts) clear() error { return o.f.Truncate(0) }
 
 // remove ends a segment in order: nothing is open.
-func (o *openAttempts) remove() error { return errors.Join(os.Remove(o.f.Name()), o.f.Close()) }
+func (o *openAttempts) remove() error { return errors.Join(o.f.Close(), os.Remove(o.f.Name())) }
 
 func (o *openAttempts) close() error { return o.f.Close() }

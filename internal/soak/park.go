@@ -53,11 +53,17 @@ func createPark(dir string, contexts int64, commit *ledger.Committer) (*parking,
 // reopenPark reads an earlier process's file. Of each context it finds the record that the rows' last result of it names: want has
 // its turn (-1: none) and commitment.
 func reopenPark(dir string, commit *ledger.Committer, want []parkedRef, turn func(context int64) int64) (*parking, error) {
-	f, err := os.OpenFile(filepath.Join(dir, ledger.ParkFile), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, ledger.ParkFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the park file: %w", err)
 	}
 	p := &parking{commit: commit, f: f, refs: want}
+	// A process that was killed at its start may have left no file, or no whole head.
+	if info, err := f.Stat(); err == nil && info.Size() < int64(len(ledger.ParkMagic)) {
+		if _, err := f.WriteAt([]byte(ledger.ParkMagic), 0); err != nil {
+			return nil, errors.Join(fmt.Errorf("writing the park file: %w", err), f.Close())
+		}
+	}
 	if err := p.scan(turn); err != nil {
 		return nil, errors.Join(fmt.Errorf("reading the park file: %w", err), f.Close())
 	}

@@ -1,7 +1,9 @@
 package soak
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -45,6 +47,36 @@ func (s *session) reopenConfig() error {
 	s.cfg = *c
 	s.commit, err = ledger.NewCommitter(c.Secret)
 	return err
+}
+
+// closed writes the ledger of a run that was killed between its end and its ledger: nothing is left to do. Nil where that isn't so.
+func (s *session) closed() (*Result, error) {
+	f, err := ledger.OpenFolder(s.o.Out)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.ReadFile(ledger.LedgerFile); !errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	finished := false
+	for e, err := range f.Events() {
+		if err != nil {
+			return nil, nil // torn: it didn't come to its end
+		}
+		finished = e.Kind == ledger.EventEnd && e.Detail == ledger.StatusFinished
+	}
+	if !finished {
+		return nil, nil
+	}
+	l, err := f.Summarize()
+	if err == nil {
+		err = ledger.WriteLedger(s.o.Out, l)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing the ledger of a run that had ended: %w", err)
+	}
+	s.o.Log("the run had ended before its ledger was written")
+	return &Result{Dir: s.o.Out, Ledger: l}, nil
 }
 
 // reopen begins another segment. Contexts that earlier segments retired are not sent again; one that was open when its segment was

@@ -88,6 +88,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer s.close()
+	if o.Resume {
+		if res, err := s.closed(); res != nil || err != nil {
+			return res, err
+		}
+	}
 	if o.Model == "" {
 		if o.Model, err = s.client.pickModel(ctx, &o, s.target); err != nil {
 			return nil, err
@@ -154,6 +159,10 @@ func newSession(ctx context.Context, o *Options) (*session, error) {
 	if s.target, err = parseEndpoint(o.Endpoint); err != nil {
 		return nil, err
 	}
+	if empty, err := ledger.IsEmpty(o.Out); o.Resume && err == nil && empty {
+		o.Log("the run in " + o.Out + " had not begun: it begins")
+		o.Resume = false
+	}
 	if o.Resume {
 		if err := s.reopenConfig(); err != nil {
 			return nil, err
@@ -194,11 +203,13 @@ func newSession(ctx context.Context, o *Options) (*session, error) {
 }
 
 func mustBeEmpty(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	empty, err := ledger.IsEmpty(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
 		return usage("the run folder: %v", err)
-	}
-	if len(entries) > 0 {
+	case !empty:
 		return usage("the run folder %s isn't empty; name another one, or go on with that run by --resume", dir)
 	}
 	return nil

@@ -216,11 +216,11 @@ func TestFaults(t *testing.T) {
 func TestMPSIsBypassed(t *testing.T) {
 	h := gputest.Host{CUDA: []gputest.CUDA{{Version: 13000}}, GPUs: []gputest.GPU{h200()},
 		MPS: &gputest.MPS{Version: 13000, Daemons: []gputest.MPSDaemon{{PID: 77}}}}
-	before, _ := filepath.Glob(filepath.Join(os.TempDir(), "cotenant-mps-*"))
+	temp := t.TempDir() // other packages' tests use the common one at the same time
+	t.Setenv("TMPDIR", temp)
 	_, m := inspect(t, h)
-	after, _ := filepath.Glob(filepath.Join(os.TempDir(), "cotenant-mps-*"))
-	if len(after) > len(before) {
-		t.Errorf("left behind %q", after)
+	if left, _ := filepath.Glob(filepath.Join(temp, "cotenant-mps-*")); len(left) > 0 {
+		t.Errorf("left behind %q", left)
 	}
 	// The same library in a process that can see the daemon does start one: the test can fail.
 	res := bounded.Child(context.Background(), query.DriverTask, map[string]any{"names": []string{m.Path("/usr/lib/x86_64-linux-gnu/libcuda.so.1")}}, m.Env, 0)

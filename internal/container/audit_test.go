@@ -1,6 +1,7 @@
 package container
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -305,6 +306,9 @@ func TestUnreadable(t *testing.T) {
 		"no YAML":             {[]string{"services:\n", "services: [\n"}, "reading the Compose file"},
 		"a list":              {[]string{"name: cotenant-probe\nservices:", "- a\n#"}, "reading the Compose file"},
 		"a wrong type":        {[]string{"pids_limit: 512", "pids_limit: {a: b}"}, "reading the Compose file"},
+		"an alias of itself":  {[]string{"name: cotenant-probe\nservices:", "x: &x {y: *x}\nname: cotenant-probe\nservices:"}, "contains itself"},
+		"a merge of itself":   {[]string{"name: cotenant-probe\nservices:", "x: &x\n  a: b\n  <<: *x\nname: cotenant-probe\nservices:"}, "contains itself"},
+		"aliases that grow":   {[]string{"name: cotenant-probe\nservices:", bomb() + "name: cotenant-probe\nservices:"}, "more than"},
 		"an empty file":       {[]string{string(defaultFile), ""}, "reading the Compose file"},
 		"a large file":        {[]string{"services:\n", strings.Repeat("# x\n", 100<<10) + "services:\n"}, "bytes"},
 		"no such environment": {[]string{"      CUDA_DEVICE_ORDER: PCI_BUS_ID", "      CUDA_DEVICE_ORDER: ${UNSET}"}, "UNSET"},
@@ -319,6 +323,15 @@ func TestUnreadable(t *testing.T) {
 	if _, err := NewPlan(testOptions("/nonexistent/compose.yaml")); err == nil {
 		t.Error("no error for an absent file")
 	}
+}
+
+// bomb is a chain of anchors, each ten times the one before.
+func bomb() string {
+	text := "x0: &x0 [a, a]\n"
+	for i := 1; i < 10; i++ {
+		text += fmt.Sprintf("x%d: &x%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*x%d, ", i-1), 10), ", "))
+	}
+	return text
 }
 
 // Nothing of the environment gets into a plan.

@@ -22,7 +22,9 @@ type Cleaned struct {
 	Image      string             `json:"image"` // not pulled, removed, in use by others, would be removed, or why it could not be
 	Left       []string           `json:"left"`
 	Listed     observe.Value[int] `json:"listed"` // containers of the run that the engine lists at last
-	WaitedMS   int64              `json:"waited_ms"`
+	// Absent: asked for the run's container by its id, the engine answers that it has none; no value where no id is known.
+	Absent   observe.Value[bool] `json:"absent"`
+	WaitedMS int64               `json:"waited_ms"`
 }
 
 // CleanedContainer is a container that carried the run's label and was still there.
@@ -35,7 +37,7 @@ type CleanedContainer struct {
 
 func nothing() Cleaned {
 	return Cleaned{Complete: true, Containers: []CleanedContainer{}, Image: "not pulled", Left: []string{},
-		Listed: observe.None[int]("GET /containers/json", 0, "nothing was made")}
+		Listed: observe.None[int]("GET /containers/json", 0, "nothing was made"), Absent: observe.None[bool]("GET /containers/{id}/json", 0, "no id is known")}
 }
 
 // CleanupOptions say what a journal proves to be a run's.
@@ -45,7 +47,9 @@ type CleanupOptions struct {
 	Socket string
 	// Image is the one in the journal's pull_image; empty where the run pulled none.
 	Image string
-	Env   []string // nil means this process's
+	// Container is the id in the journal's start_container; empty where it got none.
+	Container string
+	Env       []string // nil means this process's
 	// Dry only looks.
 	Dry bool
 }
@@ -68,7 +72,7 @@ func Cleanup(ctx context.Context, o CleanupOptions) (Cleaned, error) {
 	if err != nil {
 		return nothing(), err
 	}
-	c := e.clean(ctx, o.Run, o.Image, o.Dry)
+	c := e.clean(ctx, o.Run, o.Container, o.Image, o.Dry)
 	if !c.Complete && !o.Dry {
 		return c, errors.New("cleanup is not proven: " + strings.Join(c.Left, ", "))
 	}
@@ -83,11 +87,14 @@ func (e *engine) of(ctx context.Context, run string) ([]listed, error) {
 	if err := e.call(ctx, callTimeout, http.MethodGet, "/containers/json", query, nil, &all); err != nil {
 		return nil, err
 	}
+	if all == nil { // not a list without entries
+		return nil, errors.New("GET /containers/json: the engine answered no list")
+	}
 	return slices.DeleteFunc(all, func(c listed) bool { return c.Labels[labelRun] != run }), nil
 }
 
-// clean removes what is a run's and looks until the engine lists nothing of it, for at most goneTimeout.
-func (e *engine) clean(ctx context.Context, run, image string, dry bool) Cleaned {
+// clean removes what is a run's and looks until the engine lists nothing of it, for at most its patience.
+func (e *engine) clean(ctx context.Context, run, id, image string, dry bool) Cleaned {
 	c := nothing()
 	start := time.Now()
 	seen := make(map[string]int)
@@ -117,13 +124,19 @@ func (e *engine) clean(ctx context.Context, run, image string, dry bool) Cleaned
 			quiet = 0
 		}
 		// Twice: a container whose creation was under way when its client died may come up between.
-		if dry || quiet >= 2 || time.Since(start) > goneTimeout || ctx.Err() != nil {
+		if dry || quiet >= 2 || time.Since(start) > e.patience || ctx.Err() != nil {
 			for _, x := range all {
 				c.Left = append(c.Left, "container "+x.ID)
 			}
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
+	}
+	if id != "" {
+		c.Absent = e.absent(ctx, id)
+		if gone, ok := c.Absent.Get(); !dry && (!ok || !gone) && len(c.Left) == 0 {
+			c.Left = append(c.Left, "container "+id+", which the engine doesn't list and still has")
+		}
 	}
 	if image != "" {
 		c.Image = e.removeImage(ctx, image, dry)
@@ -134,6 +147,16 @@ func (e *engine) clean(ctx context.Context, run, image string, dry bool) Cleaned
 	c.WaitedMS = time.Since(start).Milliseconds()
 	c.Complete = len(c.Left) == 0
 	return c
+}
+
+// absent asks for a container by its id.
+func (e *engine) absent(ctx context.Context, id string) observe.Value[bool] {
+	const call = "GET /containers/{id}/json"
+	err := e.call(ctx, callTimeout, http.MethodGet, "/containers/"+id+"/json", nil, nil, nil)
+	if err != nil && codeOf(err) != http.StatusNotFound {
+		return observe.None[bool](call, int32(codeOf(err)), observe.Clip(err.Error()))
+	}
+	return observe.Got(call, err != nil)
 }
 
 // remove kills and removes a container with its anonymous volumes.

@@ -90,6 +90,9 @@ func load(content []byte, path, service string, variables map[string]string) (m 
 			m, err = nil, fmt.Errorf("reading the Compose file: the loader failed: %v", r)
 		}
 	}()
+	if err := checkAliases(content); err != nil {
+		return nil, fmt.Errorf("reading the Compose file: %w", err)
+	}
 	folder, name := ".", "compose.yaml"
 	if path != "" {
 		folder, name = filepath.Dir(path), filepath.Base(path)

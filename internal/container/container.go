@@ -67,9 +67,9 @@ type Options struct {
 	// Images replaces the reviewed images, for tests.
 	Images []Image
 
-	// program replaces this program's file, and grace Grace, for tests.
-	program string
-	grace   time.Duration
+	// program replaces this program's file, grace Grace and patience the engine's, for tests.
+	program         string
+	grace, patience time.Duration
 }
 
 // Plan is what would run, or why it isn't run.

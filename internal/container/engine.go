@@ -36,6 +36,8 @@ type engine struct {
 	socket string
 	client *http.Client
 	prefix string // "/v1.41"
+	// patience is how long a cleanup waits for the engine to list nothing.
+	patience time.Duration
 }
 
 // apiError is an answer that is no success.
@@ -112,7 +114,7 @@ type version struct {
 
 // dial finds an engine and agrees on a version.
 func dial(ctx context.Context, socket string) (*engine, version, error) {
-	e := &engine{socket: socket, client: &http.Client{Transport: &http.Transport{
+	e := &engine{socket: socket, patience: goneTimeout, client: &http.Client{Transport: &http.Transport{
 		DisableKeepAlives:      true,
 		MaxResponseHeaderBytes: 64 << 10,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

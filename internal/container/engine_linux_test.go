@@ -146,7 +146,7 @@ func TestRunFromInside(t *testing.T) {
 			t.Errorf("no %s in %v", v, in.Env)
 		}
 	}
-	if o.Ended != Exited || o.ExitCode != 0 || !o.ImagePulled || o.Cleanup.Image != "removed" || !o.Cleanup.Complete || o.Cleanup.Listed.Or(-1) != 0 || o.BinarySHA256.Or("") != p.Binary.SHA256 {
+	if o.Ended != Exited || o.ExitCode != 0 || !o.ImagePulled || o.Cleanup.Image != "removed" || !o.Cleanup.Complete || o.Cleanup.Listed.Or(-1) != 0 || !o.Cleanup.Absent.Or(false) || o.BinarySHA256.Or("") != p.Binary.SHA256 {
 		t.Errorf("%+v", o)
 	}
 	var actions []string

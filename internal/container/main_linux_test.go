@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 		play(os.Args[2])
 		return
 	}
+	if text := os.Getenv(crashVariable); text != "" {
+		crash(text)
+	}
 	code := m.Run()
 	stopAll()
 	gputest.Cleanup()

@@ -75,6 +75,9 @@ func (p *Plan) preflight(ctx context.Context, wake bool) (*engine, Preflight, er
 	}
 	e, v, err := dial(ctx, socket)
 	if err == nil {
+		if p.o.patience > 0 {
+			e.patience = p.o.patience
+		}
 		f.Engine, err = e.facts(ctx, v)
 	}
 	if err == nil {

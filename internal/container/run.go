@@ -134,7 +134,7 @@ func (r *run) takeAway() {
 		image = r.p.Image.Reference()
 	}
 	err := r.step("remove_container", map[string]string{"run": r.p.o.Run, "name": r.p.Container, "image": image}, func() error {
-		r.o.Cleanup = r.e.clean(ctx, r.p.o.Run, image, false)
+		r.o.Cleanup = r.e.clean(ctx, r.p.o.Run, r.o.ContainerID, image, false)
 		if !r.o.Cleanup.Complete {
 			return errors.New(strings.Join(r.o.Cleanup.Left, ", "))
 		}
@@ -165,7 +165,7 @@ func (r *run) withImage(ctx context.Context) error {
 	if !r.o.Preflight.ImagePresent.Or(false) {
 		r.say("pulling " + image.Reference())
 		r.o.MutatedState = true
-		err := r.step("pull_image", map[string]string{"image": image.Reference(), "run": r.p.o.Run}, func() error {
+		err := r.step("pull_image", map[string]string{"image": image.Reference(), "run": r.p.o.Run, "socket": r.e.socket}, func() error {
 			r.o.ImagePulled = true // as far as it came
 			return r.pull(ctx)
 		})

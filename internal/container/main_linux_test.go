@@ -17,6 +17,9 @@ import (
 	"cotenant/internal/gputest"
 )
 
+// grown keeps what the mode "grow" allocates.
+var grown [][]byte
+
 // TestMain also plays the probe: in a container this test program is what is mounted and started.
 func TestMain(m *testing.M) {
 	ArmDeadline()
@@ -75,13 +78,12 @@ func play(mode string) {
 		fmt.Println("hanging")
 		time.Sleep(time.Hour)
 	case "grow":
-		var kept [][]byte
 		for {
 			b := make([]byte, 1<<20)
 			for i := range b {
 				b[i] = 1
 			}
-			kept = append(kept, b)
+			grown = append(grown, b)
 		}
 	case "fork":
 		var children []*exec.Cmd

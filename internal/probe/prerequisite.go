@@ -191,13 +191,3 @@ func (p *Prerequisites) judge(driver query.Report) int {
 	}
 	return ExitNo
 }
-
-// environment returns a variable of env.
-func environment(env []string, name string) (string, bool) {
-	for _, e := range slices.Backward(env) {
-		if v, ok := strings.CutPrefix(e, name+"="); ok {
-			return v, true
-		}
-	}
-	return "", false
-}

@@ -18,7 +18,7 @@ type controlFacts struct {
 	cfg     *ledger.Config
 	planned map[attemptOf]string // by context and turn: kinds of fault, worked out from the registered plan
 
-	badPlan, badShow, badPark, badCanary violation
+	badPlan, badShow, badPark violation
 
 	faults     []*faultFacts
 	byTry      map[attemptOf]*faultFacts

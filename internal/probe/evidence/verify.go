@@ -437,10 +437,13 @@ func (f *folder) exitRule() (string, string) {
 	switch {
 	case m.Outcome == Refused:
 		want = append(want, 3)
-	case m.Outcome == Unfinished || f.create == nil && f.mps == nil:
+	case m.Outcome == Unfinished:
 		want = append(want, 1)
+	case f.create == nil && f.mps == nil: // it ended before anything was made, or in making its folder
+		want = append(want, 1, 4)
 	default:
-		checks, mutated, code := []Check{}, false, int32(0)
+		var checks []Check
+		mutated, code := false, int32(0)
 		if f.create != nil {
 			checks, mutated, code = f.create.Checks, f.create.MutatedState, f.create.FailureCode
 		} else {

@@ -148,6 +148,9 @@ func nonClaims(l *Ledger) []Statement {
 	if l.Counts.Resent > 0 {
 		add("sent_once", "%d attempts were open when a segment was killed and were sent again: the server may have answered them twice", l.Counts.Resent)
 	}
+	if l.Controlled != nil && len(l.Reconciliation) == 0 {
+		add("reconciliation", "counters are set against the client's where one server exposes them to one segment; this run has %d segments", l.Segments)
+	}
 	add("that_it_happened", "hashes and signatures prove that the files haven't changed since, not that a server answered; a nonce or a second observer would add to that")
 	add("kernel_rates", "rates are provider usage over wall time")
 	add("backend_speed_up", "one run compares nothing; two like runs would")

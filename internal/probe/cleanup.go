@@ -75,11 +75,13 @@ func Cleanup(ctx context.Context, o CleanupOptions) (CleanupReport, int, error) 
 	return r.confirmed(ctx, o, s)
 }
 
+// confirmed cleans.
 func (r CleanupReport) confirmed(ctx context.Context, o CleanupOptions, s sweeper) (CleanupReport, int, error) {
 	// The journal of a sealed run is hashed: it isn't added to.
 	_, err := os.Stat(o.Run + "/" + evidence.ManifestFile)
 	sealed := err == nil
 	var journal *evidence.Journal
+	waitForGuard(r.RunID)
 	if !sealed {
 		if journal, err = evidence.OpenJournal(o.Run, "cleanup"); err != nil {
 			return r, ExitFailed, err
@@ -105,6 +107,21 @@ func (r CleanupReport) confirmed(ctx context.Context, o CleanupOptions, s sweepe
 		return r, ExitFailed, nil
 	}
 	return r, ExitDone, nil
+}
+
+// waitForGuard lets the run's guard finish its own sweep, which takes seconds; one that takes longer is ended.
+func waitForGuard(runID string) {
+	mark := guardVariable + "=" + runID
+	for until := time.Now().Add(25 * time.Second); time.Now().Before(until); time.Sleep(parentPoll) {
+		if len(carrying(mark)) == 0 {
+			return
+		}
+	}
+	for _, pid := range carrying(mark) {
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill()
+		}
+	}
 }
 
 // sealUnfinished writes the manifest of a run whose supervisor ended first. What became of device memory isn't known.

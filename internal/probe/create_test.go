@@ -86,7 +86,7 @@ func TestCreate(t *testing.T) {
 	if len(p) != 2 || p[0].Granted != 16 || len(p[0].SMIDs) != 16 || p[1].Granted != 116 || len(p[1].SMIDs) != 116 || !r.Overlap.Disjoint || r.Overlap.TogetherNS <= 0 {
 		t.Errorf("partitions %s, overlap %+v", dump(p), r.Overlap)
 	}
-	if m := r.Cleanup.Memory; m.InProcess.Verdict != evidence.Kept || m.InProcess.KeptBytes != 8<<20 || m.Outside.Verdict != evidence.Returned || m.Outside.Most.Or(0) == 0 && r.Health.Samples > 2 {
+	if m := r.Cleanup.Memory; m.InProcess.Verdict != evidence.Kept || m.InProcess.KeptBytes != 8<<20 || m.Outside.Verdict != evidence.Returned {
 		t.Errorf("memory %s", dump(m))
 	}
 	if c := r.Cycles; c == nil || len(c.Rows) != 5 || c.Contexts != 2 || c.KeptPerContext != 4<<20 {

@@ -13,9 +13,13 @@ import (
 
 const guardTask = "probe-guard"
 
+// guardVariable is in the environment of a run's guard, which is no process that a sweep ends.
+const guardVariable = "COTENANT_PROBE_GUARD"
+
 type guardRequest struct {
 	Run    string `json:"run"`
 	Folder string `json:"folder"`
+	Parent int    `json:"parent"` // pid of the supervisor
 }
 
 // guard waits for its parent, the supervisor, to end, and then sweeps what it left: a supervisor that ends by itself has ended its
@@ -25,10 +29,7 @@ func guard(request []byte, _ *bounded.Reporter) error {
 	if err := json.Unmarshal(request, &req); err != nil {
 		return fmt.Errorf("reading the request: %w", err)
 	}
-	parent := os.Getppid()
-	for os.Getppid() == parent {
-		time.Sleep(parentPoll)
-	}
+	waitForEnd(req.Parent)
 	// Nothing may be written to stdout or stderr from here on: nobody reads.
 	entries, _, err := evidence.ReadJournal(req.Folder)
 	if err != nil {

@@ -261,7 +261,7 @@ func (m *mpsRun) quit(e *evidence.MPSMode, d *mps.Daemon) {
 
 // client runs one client and files what it says.
 func (m *mpsRun) client(ctx context.Context, e *evidence.MPSMode, req clientRequest, variables ...string) {
-	req.workRequest = workRequest{Run: m.s.plan.RunID, Folder: m.s.folder, Names: m.names, GPUUUID: m.s.plan.GPUUUID, KernelMS: 5000,
+	req.workRequest = workRequest{Run: m.s.plan.RunID, Parent: os.Getpid(), Folder: m.s.folder, Names: m.names, GPUUUID: m.s.plan.GPUUUID, KernelMS: 5000,
 		Request: evidence.CreateRequest{SpinUS: 200}}
 	env := append(workerEnvironment(m.s.c.Env), "CUDA_VISIBLE_DEVICES="+m.s.plan.GPUUUID, "CUDA_CACHE_DISABLE=1", "CUDA_LOG_FILE=stderr",
 		"CUDA_MPS_PIPE_DIRECTORY="+m.pipe, RunVariable+"="+m.s.plan.RunID)

@@ -44,7 +44,7 @@ func mpsClient(request []byte, out *bounded.Reporter) error {
 	if err := json.Unmarshal(request, &req); err != nil {
 		return fmt.Errorf("reading the request: %w", err)
 	}
-	endWithParent()
+	endWithParent(req.Parent)
 	w := &worker{req: req.workRequest, out: out, step: "begin"}
 	var err error
 	if w.journal, err = evidence.OpenJournal(req.Folder, "client"); err != nil {

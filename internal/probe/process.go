@@ -12,16 +12,23 @@ import (
 // parentPoll is how often a worker and a guard look whether their parent still runs.
 const parentPoll = 50 * time.Millisecond
 
-// endWithParent ends this process soon after its parent has: a worker doesn't outlive its supervisor. The end of a process gives
-// everything on the GPU back, and works also while a call into the driver hangs.
-func endWithParent() {
-	parent := os.Getppid()
+// endWithParent ends this process soon after its parent has, which may have been before it looked: a worker doesn't outlive its
+// supervisor. The end of a process gives everything on the GPU back, and works also while a call into the driver hangs.
+func endWithParent(parent int) {
+	if os.Getppid() != parent {
+		os.Exit(125)
+	}
 	go func() {
-		for os.Getppid() == parent {
-			time.Sleep(parentPoll)
-		}
+		waitForEnd(parent)
 		os.Exit(125)
 	}()
+}
+
+// waitForEnd returns when this process's parent has ended.
+func waitForEnd(parent int) {
+	for os.Getppid() == parent {
+		time.Sleep(parentPoll)
+	}
 }
 
 // startTicks returns when a process started, in clock ticks since boot, which with its pid names it for good; empty where /proc
@@ -41,12 +48,15 @@ func startTicks(pid int) string {
 
 // ours are the processes of a run but for this one and except: their environment holds the run's id, which nobody else knows
 // before the run's journal does.
-func ours(runID string, except ...int) []int {
+func ours(runID string, except ...int) []int { return carrying(RunVariable+"="+runID, except...) }
+
+// carrying are the processes that have this in their environment.
+func carrying(variable string, except ...int) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	mark := []byte(RunVariable + "=" + runID)
+	mark := []byte(variable)
 	var pids []int
 next:
 	for _, e := range entries {

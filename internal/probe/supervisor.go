@@ -56,6 +56,12 @@ func (s *supervisor) carryOut(ctx context.Context, out Outcome, work func(contex
 	s.startGuard()
 	s.watch = newWatch(s.c)
 	defer s.watch.close()
+	if before := used(s.watch.Before); !before.OK() {
+		// The gate could read it a moment ago: without it nothing that is made could be proven gone.
+		s.tidy()
+		out.Exit, out.Why = ExitBlocked, "the GPU's memory can't be read any more: "+before.Reason
+		return out, s.seal(evidence.Failed, ExitBlocked, true)
+	}
 	out.Result = work(ctx, s)
 	out.Exit, out.Why = s.verdict.exit, s.verdict.why
 	err = evidence.WriteDocument(s.folder, evidence.ResultFile, out.Result)
@@ -69,7 +75,8 @@ func (s *supervisor) startGuard() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		bounded.Child(ctx, guardTask, guardRequest{s.plan.RunID, s.folder}, bounded.WithoutVariables(s.c.Env, RunVariable), bounded.MaxTimeout)
+		env := append(bounded.WithoutVariables(s.c.Env, RunVariable), guardVariable+"="+s.plan.RunID)
+		bounded.Child(ctx, guardTask, guardRequest{s.plan.RunID, s.folder, os.Getpid()}, env, bounded.MaxTimeout)
 	}()
 	s.stopGuard = func() { cancel(); <-done }
 }
@@ -139,7 +146,7 @@ func outcomeOf(ctx context.Context, res bounded.ChildResult, lost string) string
 func (s *supervisor) create(ctx context.Context, request evidence.CreateRequest) any {
 	names := query.Candidates(s.c.Root, s.c.Env)
 	env := append(workerEnvironment(s.c.Env), workerVariables(s.plan.GPUUUID, s.plan.RunID, s.private)...)
-	req := workRequest{Run: s.plan.RunID, Folder: s.folder, Names: names, GPUUUID: s.plan.GPUUUID, Request: request, Exact: true,
+	req := workRequest{Run: s.plan.RunID, Parent: os.Getpid(), Folder: s.folder, Names: names, GPUUUID: s.plan.GPUUUID, Request: request, Exact: true,
 		KernelMS: min(5*time.Second+time.Duration(request.SpinUS)*100*time.Microsecond, s.c.Deadline).Milliseconds()}
 	r := s.newResult(request)
 	var res bounded.ChildResult

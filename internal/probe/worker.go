@@ -20,7 +20,8 @@ const createTask = "probe-create"
 
 // workRequest is what a create worker is asked; as JSON it must fit in 4 KiB.
 type workRequest struct {
-	Run     string                 `json:"run"` // id
+	Run     string                 `json:"run"`    // id
+	Parent  int                    `json:"parent"` // pid of the supervisor
 	Folder  string                 `json:"folder"`
 	Names   []string               `json:"names"` // of libcuda
 	GPUUUID string                 `json:"gpu_uuid"`
@@ -77,7 +78,7 @@ func createWorker(request []byte, out *bounded.Reporter) error {
 	if err := json.Unmarshal(request, &w.req); err != nil {
 		return fmt.Errorf("reading the request: %w", err)
 	}
-	endWithParent()
+	endWithParent(w.req.Parent)
 	var err error
 	if w.journal, err = evidence.OpenJournal(w.req.Folder, "worker"); err != nil {
 		return err

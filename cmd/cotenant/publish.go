@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cotenant/internal/inspect"
+	"cotenant/internal/probe/evidence"
 	"cotenant/internal/publish"
 )
 
@@ -20,11 +21,12 @@ func newPublish() *cobra.Command {
 	var hosts []string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "publish REPORT --out DIR",
+		Use:   "publish REPORT|FOLDER --out DIR",
 		Short: "Make a report public: private values replaced by labels, and a list of them",
 		Long: "Reads what `cotenant inspect --json` printed (- reads stdin) and writes report.json and report.txt, in which UUIDs, host names,\n" +
 			"paths and addresses are replaced by labels, and replaced.json, which lists each label and where it stands. This machine's\n" +
-			"name is replaced wherever it stands; --host-name names more. Nothing is written where a private value would stay.",
+			"name is replaced wherever it stands; --host-name names more. Nothing is written where a private value would stay.\n" +
+			"A probe's evidence folder, which must verify, becomes one evidence.json, which verifies too, with the hashes of the originals.",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef(c, "want one report, for instance `cotenant inspect --json >report.json; cotenant publish report.json --out public/`")
@@ -40,13 +42,16 @@ func newPublish() *cobra.Command {
 }
 
 func runPublish(c *cobra.Command, path, out string, hosts []string, asJSON bool) error {
-	data, err := readReport(c, path)
-	if err != nil {
-		return &exit{exitUnchecked, err, ""}
-	}
 	if name, err := os.Hostname(); err == nil {
 		short, _, _ := strings.Cut(name, ".")
 		hosts = append(hosts, name, short)
+	}
+	if path != "-" && evidence.Is(path) {
+		return publishProbe(c, path, out, publish.Options{HostNames: hosts}, asJSON)
+	}
+	data, err := readReport(c, path)
+	if err != nil {
+		return &exit{exitUnchecked, err, ""}
 	}
 	p, err := publish.Report(data, publish.Options{HostNames: hosts})
 	if err != nil {
@@ -59,30 +64,71 @@ func runPublish(c *cobra.Command, path, out string, hosts []string, asJSON bool)
 	if err := newFolder(c, out); err != nil {
 		return err
 	}
-	for _, f := range []struct {
-		name  string
-		write func(io.Writer) error
-	}{
+	return writePublished(c, out, []publicFile{
 		{"report.json", func(w io.Writer) error { _, err := w.Write(p.Document); return err }},
 		{"report.txt", report.WriteTable},
-		{"replaced.json", func(w io.Writer) error { return printJSON(w, p.List) }},
-	} {
+	}, p.List, asJSON)
+}
+
+type publicFile struct {
+	name  string
+	write func(io.Writer) error
+}
+
+// writePublished writes the public files and the list of what was replaced, and says so.
+func writePublished(c *cobra.Command, out string, files []publicFile, list publish.List, asJSON bool) error {
+	names := []string{}
+	for _, f := range append(files, publicFile{"replaced.json", func(w io.Writer) error { return printJSON(w, list) }}) {
 		if err := writeNew(filepath.Join(out, f.name), f.write); err != nil {
 			return err
 		}
+		names = append(names, f.name)
 	}
 	if asJSON {
-		return printJSON(c.OutOrStdout(), p.List)
+		return printJSON(c.OutOrStdout(), list)
 	}
 	w := c.OutOrStdout()
-	fmt.Fprintf(w, "Written to %s: report.json, report.txt, replaced.json. Replaced:\n", out)
-	for _, r := range p.List.Replaced {
+	fmt.Fprintf(w, "Written to %s: %s. Replaced:\n", out, strings.Join(names, ", "))
+	for _, r := range list.Replaced {
 		fmt.Fprintf(w, "  %s  %s, %d times\n", r.Label, strings.ReplaceAll(r.Kind, "_", " "), r.Count)
 	}
-	if len(p.List.Replaced) == 0 {
+	if len(list.Replaced) == 0 {
 		fmt.Fprintln(w, "  nothing")
 	}
 	return nil
+}
+
+// publishProbe publishes a probe's evidence folder, which must verify, and verifies what it is about to write.
+func publishProbe(c *cobra.Command, path, out string, o publish.Options, asJSON bool) error {
+	r, err := evidence.Verify(path)
+	if err != nil {
+		return &exit{exitUnchecked, err, ""}
+	}
+	if !r.Holds {
+		return &exit{exitUnchecked, fmt.Errorf("%s: %d rules failed: see cotenant verify %s", path, len(r.Failed()), path), ""}
+	}
+	files := make(map[string][]byte)
+	for _, name := range evidence.Names() {
+		data, err := evidence.Read(path, name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return &exit{exitUnchecked, err, ""}
+		}
+		files[name] = data
+	}
+	p, err := publish.Folder(files, o)
+	if err != nil {
+		return &exit{exitUnchecked, err, ""}
+	}
+	if r, err := evidence.VerifyPublished(p.Document); err != nil || !r.Holds {
+		return &exit{exitUnchecked, fmt.Errorf("the public form doesn't verify: %v %+v", err, r), ""}
+	}
+	if err := newFolder(c, out); err != nil {
+		return err
+	}
+	return writePublished(c, out, []publicFile{{"evidence.json", func(w io.Writer) error { _, err := w.Write(p.Document); return err }}}, p.List, asJSON)
 }
 
 // readReport reads a file, or stdin for "-". A folder is a run, which this version can't publish.

@@ -142,6 +142,12 @@ func judge(path string, opts verify.Options) (judged, error) {
 		return nil, fmt.Errorf("%w: %w", verify.ErrUnreadable, err)
 	case len(data) > maxEvidence:
 		return nil, fmt.Errorf("%w: it has more than %d bytes", verify.ErrUnreadable, maxEvidence)
+	case evidence.IsPublished(data):
+		r, err := evidence.VerifyPublished(data)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", verify.ErrUnreadable, err)
+		}
+		return probeReport{r}, nil
 	case !fak.Is(data):
 		r, err := verify.LedgerFile(data, opts)
 		return runReport{r}, err

@@ -162,6 +162,9 @@ func Create(d *cuda.Driver, dev cuda.Device, plan Plan, l Limits, steps Steps) (
 	return s, nil
 }
 
+// Contexts is how many Green Contexts are alive in the set, those among them that were only needed to split.
+func (s *Set) Contexts() int { return len(s.Partitions) + len(s.helpers) }
+
 func sizesText(sizes []int) string {
 	text := ""
 	for i, n := range sizes {

@@ -250,7 +250,7 @@ func (w *worker) inCurrent() (err error) {
 		return err
 	}
 	set, err := partition.Create(w.d, w.dev, w.req.Request.Plan, w.facts.Limits, w)
-	contexts := len(set.Partitions)
+	contexts := set.Contexts()
 	if err == nil {
 		err = w.prove(set, run)
 	}
@@ -419,7 +419,7 @@ func (w *worker) cycles() error {
 			start := time.Now()
 			set, err := partition.Create(w.d, w.dev, w.req.Request.Plan, w.facts.Limits, quiet{})
 			row.CreateUS = time.Since(start).Microseconds()
-			c.Contexts = len(set.Partitions)
+			c.Contexts = set.Contexts()
 			start = time.Now()
 			u := set.Close()
 			row.DestroyUS = time.Since(start).Microseconds()

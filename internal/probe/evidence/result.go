@@ -145,7 +145,7 @@ type Cycle struct {
 // Cycles are repeated creations in one process.
 type Cycles struct {
 	Asked    int     `json:"asked"`
-	Contexts int     `json:"contexts_per_cycle"`
+	Contexts int     `json:"contexts_per_cycle"` // Green Contexts, helpers of splitting among them
 	Rows     []Cycle `json:"rows"`
 	// FreeBefore is before the first. KeptPerContext is (FreeBefore − last row's) / (rows × contexts).
 	FreeBefore     uint64 `json:"free_bytes_before"`

@@ -85,6 +85,9 @@ type folder struct {
 	torn     bool
 	create   *CreateResult
 	mps      *MPSResult
+
+	public    bool // the public form: labels for private strings
+	originals []File
 }
 
 // rule is one thing that a folder's documents must agree on.
@@ -122,6 +125,10 @@ func Verify(dir string) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
+	return f.judge(), nil
+}
+
+func (f *folder) judge() *Report {
 	r := &Report{SchemaVersion: SchemaVersion, Operation: "verify", Evidence: f.manifest.Operation, Probe: f.manifest.Probe, RunID: f.manifest.RunID,
 		Outcome: f.manifest.Outcome, Holds: true, Results: []RuleResult{}, Establishes: []string{}, DoesNot: []string{}}
 	for _, rule := range rules {
@@ -130,7 +137,7 @@ func Verify(dir string) (*Report, error) {
 		r.Holds = r.Holds && result != Fail
 	}
 	f.claims(r)
-	return r, nil
+	return r
 }
 
 func open(dir string) (*folder, error) {
@@ -153,17 +160,22 @@ func open(dir string) (*folder, error) {
 			f.files[x.Name] = content
 		}
 	}
+	return f, f.decode()
+}
+
+// decode reads what the rules look at.
+func (f *folder) decode() (err error) {
 	if f.files[PlanFile] == nil || f.files[JournalFile] == nil {
-		return nil, errors.New("plan or journal is missing")
+		return errors.New("plan or journal is missing")
 	}
 	if err := Decode(PlanFile, f.files[PlanFile], &f.plan); err != nil {
-		return nil, err
+		return err
 	}
 	if f.entries, f.torn, err = ParseJournal(f.files[JournalFile]); err != nil {
-		return nil, err
+		return err
 	}
 	if len(f.entries) == 0 {
-		return nil, errors.New("the journal is empty")
+		return errNoJournal
 	}
 	if content := f.files[ResultFile]; content != nil {
 		switch f.manifest.Probe {
@@ -177,12 +189,15 @@ func open(dir string) (*folder, error) {
 			err = fmt.Errorf("a result of %q", f.manifest.Probe)
 		}
 	}
-	return f, err
+	return err
 }
 
 func fail(format string, args ...any) (string, string) { return Fail, fmt.Sprintf(format, args...) }
 
 func (f *folder) filesRule() (string, string) {
+	if f.public {
+		return f.originalsRule()
+	}
 	named := []string{ManifestFile, CleanupFile}
 	for _, x := range f.manifest.Files {
 		content, ok := f.files[x.Name]
@@ -214,7 +229,7 @@ func (f *folder) idsRule() (string, string) {
 	if m.RunID != p.RunID || m.GPUUUID != p.GPUUUID || m.Probe != p.Probe || m.Started != p.Started {
 		return fail("manifest and plan are of different runs")
 	}
-	if m.GPULabel != Label(m.GPUUUID) {
+	if !f.public && m.GPULabel != Label(m.GPUUUID) {
 		return fail("the label isn't that of the UUID")
 	}
 	if p.Operation != PlanOperation || p.SchemaVersion != SchemaVersion {

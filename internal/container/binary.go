@@ -74,7 +74,7 @@ func runnable(path string) error {
 	if err != nil {
 		return err
 	}
-	if info.Mode().Perm()&0o005 != 0o005 {
+	if runtime.GOOS == "linux" && info.Mode().Perm()&0o005 != 0o005 {
 		return fmt.Errorf("%s has mode %v: the container's user is nobody and must read and run it (chmod o+rx)", path, info.Mode().Perm())
 	}
 	return nil

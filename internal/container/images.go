@@ -20,8 +20,8 @@ type Image struct {
 func (i Image) Reference() string { return i.Name + "@" + i.Digest }
 
 // The program finds the driver's libraries by glibc's loader, which an image from scratch lacks, and musl can't load them. It needs
-// nothing else of an image: the engine's NVIDIA hook brings the driver, and the probe is this program. Digests are those of the
-// library of official images, 2026-09-18.
+// nothing else of an image: the engine's NVIDIA hook brings the driver, and the probe is this program. Digests are those that
+// docker-library/repo-info lists for each platform (repos/debian/remote/bookworm-20260918-slim.md at 43a0ed1).
 const whyDebian = "Debian 12 slim, debian:bookworm-20260918-slim: glibc 2.36, no entrypoint, no volumes, no variables but PATH"
 
 var reviewed = []Image{

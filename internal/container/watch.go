@@ -82,7 +82,7 @@ func (r *run) until(ctx context.Context, read <-chan error, gone <-chan waited) 
 			}
 			read = nil // its end alone doesn't say that the container is gone
 		case w := <-gone:
-			if read != nil {
+			if read != nil && w.err == nil {
 				select {
 				case <-read:
 				case <-time.After(drainTime):

@@ -1,3 +1,5 @@
+//go:build linux
+
 package probe
 
 import (
@@ -450,6 +452,26 @@ func TestSweepRefusesFolders(t *testing.T) {
 		}
 		if _, err := os.Stat(path); err != nil {
 			t.Errorf("%s is gone", name)
+		}
+	}
+}
+
+// A folder whose run ended while it was being marked is the run's: nobody else knew its name.
+func TestSweepRemovesHalfMadeFolders(t *testing.T) {
+	id := "20260101T000000Z-0123456789abcdef"
+	for _, mark := range []string{"none", "", "20260101T0000"} {
+		path := filepath.Join(t.TempDir(), "cotenant-p0123456789abcdef")
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if mark != "none" {
+			if err := os.WriteFile(filepath.Join(path, ownerFile), []byte(mark), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		entries := []evidence.Entry{{Step: "make_private_folder", Phase: evidence.Begin, Detail: map[string]string{"folder": path}}}
+		if r := newSweeper(id, entries, nil).sweep(context.Background(), false); r.Folders[0].Removed != "removed" {
+			t.Errorf("mark %q: %+v", mark, r)
 		}
 	}
 }

@@ -45,15 +45,19 @@ type verdict struct {
 
 // carryOut does the work under guard and writes what came of it.
 func (s *supervisor) carryOut(ctx context.Context, out Outcome, work func(context.Context, *supervisor) any) (Outcome, error) {
+	// The guard is there before anything that it would have to remove.
+	if err := s.startGuard(); err != nil {
+		return out, errors.Join(err, s.seal(evidence.Failed, ExitFailed, false))
+	}
 	private, err := privateFolder(s.journal, s.plan.RunID)
+	if err == nil {
+		s.private = private
+		err = os.Mkdir(filepath.Join(private, pipeNames[0]), 0o700)
+	}
 	if err != nil {
+		s.tidy()
 		return out, errors.Join(err, s.seal(evidence.Failed, ExitFailed, false))
 	}
-	s.private = private
-	if err := os.Mkdir(filepath.Join(private, "mps"), 0o700); err != nil {
-		return out, errors.Join(err, s.seal(evidence.Failed, ExitFailed, false))
-	}
-	s.startGuard()
 	s.watch = newWatch(s.c)
 	defer s.watch.close()
 	if before := used(s.watch.Before); !before.OK() {
@@ -69,16 +73,33 @@ func (s *supervisor) carryOut(ctx context.Context, out Outcome, work func(contex
 	return out, errors.Join(err, s.seal(s.verdict.outcome, s.verdict.exit, s.verdict.clean))
 }
 
-// startGuard starts the process that cleans up where this one is killed.
-func (s *supervisor) startGuard() {
+// guardStart is how long the guard may take until it is seen.
+const guardStart = 10 * time.Second
+
+// startGuard starts the process that cleans up where this one is killed, and returns when it runs.
+func (s *supervisor) startGuard() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
+	var res bounded.ChildResult
 	go func() {
 		defer close(done)
 		env := append(bounded.WithoutVariables(s.c.Env, RunVariable), guardVariable+"="+s.plan.RunID)
-		bounded.Child(ctx, guardTask, guardRequest{s.plan.RunID, s.folder, os.Getpid()}, env, bounded.MaxTimeout)
+		res = bounded.Child(ctx, guardTask, guardRequest{s.plan.RunID, s.folder, os.Getpid()}, env, bounded.MaxTimeout)
 	}()
 	s.stopGuard = func() { cancel(); <-done }
+	for until := time.Now().Add(guardStart); len(carrying(guardVariable+"="+s.plan.RunID)) == 0; time.Sleep(2 * time.Millisecond) {
+		select {
+		case <-done:
+			reason, _ := res.Fault("the guard")
+			return errors.New("the guard did not start: " + reason)
+		default:
+		}
+		if time.Now().After(until) {
+			s.stopGuard()
+			return errors.New("the guard did not start in time")
+		}
+	}
+	return nil
 }
 
 // tidy ends whatever is left of the run and says what it could not end. The guard goes last.

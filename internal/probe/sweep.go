@@ -221,17 +221,22 @@ func (s sweeper) owned(path string) error {
 		return errNotOurs
 	}
 	mark, err := os.ReadFile(filepath.Join(path, ownerFile))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		// The run ended between making the folder and marking it: it is empty then.
-		if entries, err := os.ReadDir(path); err == nil && len(entries) == 0 {
-			return nil
-		}
-		return errNotOurs
-	case err != nil:
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
-	case string(mark) != s.runID:
-		return errNotOurs
+	}
+	if string(mark) == s.runID {
+		return nil
+	}
+	// The run can have ended between making the folder and marking it: then there is nothing in it but the mark's beginning. Its
+	// name, which nobody knew before, is in the journal.
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != ownerFile || !strings.HasPrefix(s.runID, string(mark)) {
+			return errNotOurs
+		}
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ create() { # create NAME WANTED-EXIT OPTION…
 for n in 8 16 32 64; do create "sms-$n" 0 --sms "$n"; done
 create groups-2 0 --groups 2
 create groups-8 0 --groups 8
-create groups-16 0 --groups 16
+create groups-16 3 --groups 16 # 15 groups of the smallest size is all that an H200 grants
 create sizes-16-64 0 --sms 16,64
 create uncoscheduled-10-10 0 --sms 10,10 --ignore-coscheduling
 create map-cycles-300 0 --groups 2 --map --cycles 300

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		crash(text)
 	}
 	code := m.Run()
-	stopAll()
+	stopAll(code != 0)
 	gputest.Cleanup()
 	os.Exit(code)
 }
@@ -150,8 +150,11 @@ var shared struct {
 	image    Image
 }
 
-func stopAll() {
+func stopAll(failed bool) {
 	for _, e := range shared.engines {
+		if text := e.Log(); failed && text != "" {
+			fmt.Fprintf(os.Stderr, "the engine at %s printed:\n%s\n", e.Socket, text[max(0, len(text)-20000):])
+		}
 		e.Stop()
 	}
 	if shared.registry != nil {

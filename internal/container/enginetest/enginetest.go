@@ -89,7 +89,7 @@ func start(hook Hook) (*Engine, error) {
 	}
 	defer log.Close()
 	cmd := exec.Command("dockerd", "--data-root", filepath.Join(root, "d"), "--exec-root", filepath.Join(root, "x"), "--pidfile", filepath.Join(root, "p"),
-		"-H", "unix://"+e.Socket, "--iptables=false", "--ip6tables=false", "--bridge=none", "--userland-proxy=false", "--log-level", "warn")
+		"-H", "unix://"+e.Socket, "--iptables=false", "--ip6tables=false", "--bridge=none", "--userland-proxy=false", "--log-level", "info")
 	cmd.Env = []string{"PATH=" + path, "HOME=" + root, "TMPDIR=" + root}
 	cmd.Stdout, cmd.Stderr = log, log
 	ended, err := background(cmd)

@@ -94,7 +94,8 @@ func (m *model) body(w wanted) createBody {
 		AttachStdout: true, AttachStderr: true, Healthcheck: healthcheck{[]string{"NONE"}}, StopTimeout: 1,
 		HostConfig: hostConfig{
 			AutoRemove: true, ReadonlyRootfs: s.ReadOnly, NetworkMode: s.NetworkMode, IpcMode: ipc, CgroupnsMode: "private",
-			CapDrop: s.CapDrop, SecurityOpt: s.SecurityOpt, RestartPolicy: restartPolicy{s.Restart},
+			// Compose's spelling with a colon is deprecated; this one all engines know, and the audit leaves no other option.
+			CapDrop: s.CapDrop, SecurityOpt: []string{"no-new-privileges"}, RestartPolicy: restartPolicy{s.Restart},
 			Memory: int64(s.MemLimit), MemorySwap: int64(s.MemSwapLimit), PidsLimit: s.PidsLimit, LogConfig: logConfig{s.Logging.Driver},
 			Tmpfs:          map[string]string{target: tmpfsOptions(options)},
 			Mounts:         []mount{{"bind", s.Volumes[0].Source, s.Volumes[0].Target, s.Volumes[0].ReadOnly, &bindOptions{"rprivate"}}},

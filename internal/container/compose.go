@@ -46,8 +46,8 @@ type model struct {
 	project string
 	name    string // of the service
 	service types.ServiceConfig
-	// settings are the service's as the file has them, by name: what is here and isn't known is refused.
-	settings map[string]any
+	// unknown are the paths of settings in the file that no rule knows.
+	unknown []string
 	// includes says that the file includes others, which aren't read.
 	includes bool
 }
@@ -129,10 +129,6 @@ func load(content []byte, path, service string, variables map[string]string) (m 
 	if err != nil {
 		return nil, fmt.Errorf("reading the Compose file: %w", err)
 	}
-	project, err := loader.LoadWithContext(context.Background(), details(), options)
-	if err != nil {
-		return nil, fmt.Errorf("reading the Compose file: %w", err)
-	}
 	m = &model{project: defaultProject, name: service}
 	if n, ok := dict["name"].(string); ok && n != "" {
 		m.project = n
@@ -140,10 +136,17 @@ func load(content []byte, path, service string, variables map[string]string) (m 
 	_, m.includes = dict["include"]
 	services, _ := dict["services"].(map[string]any)
 	settings, ok := services[service].(map[string]any)
-	m.service, err = project.GetService(service)
-	if !ok || err != nil {
+	if !ok {
 		return nil, errors.New("the Compose file has no service " + service + "; it has " + strings.Join(slices.Sorted(maps.Keys(services)), ", "))
 	}
-	m.settings = settings
+	m.unknown = leaves(settings) // before the loader goes on with the mapping
+	d := details()
+	project, err := loader.ModelToProject(dict, loader.ToOptions(&d, []func(*loader.Options){options}), d)
+	if err != nil {
+		return nil, fmt.Errorf("reading the Compose file: %w", err)
+	}
+	if m.service, err = project.GetService(service); err != nil {
+		return nil, fmt.Errorf("reading the Compose file: %w", err)
+	}
 	return m, nil
 }

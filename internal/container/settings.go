@@ -29,7 +29,7 @@ func (a *audit) unreviewed() {
 	if a.m.includes {
 		a.refuse("unreviewed_setting", "include", "set", "put the service into one file")
 	}
-	for _, path := range leaves(a.m.settings) {
+	for _, path := range a.m.unknown {
 		a.refuse("unreviewed_setting", path, "set", "")
 	}
 	if wd := a.m.service.WorkingDir; wd != tmpTarget {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -65,13 +66,17 @@ func Start(t testing.TB, hook Hook) *Engine {
 }
 
 func start(hook Hook) (*Engine, error) {
-	// Short: sockets' paths are limited to 108 bytes.
-	root, err := os.MkdirTemp("/tmp", "ce")
+	removeStale()
+	root, err := folder("cotenant-e")
 	if err != nil {
 		return nil, err
 	}
 	// In memory: an engine syncs all that it writes. Without the right to mount it works as well, only slower.
-	_ = syscall.Mount("tmpfs", root, "tmpfs", 0, "size=4g")
+	mounted := filepath.Join(root, "m")
+	if err := os.Mkdir(mounted, 0o755); err != nil {
+		return nil, err
+	}
+	_ = syscall.Mount("tmpfs", mounted, "tmpfs", 0, "size=4g")
 	e := &Engine{root: root, Socket: filepath.Join(root, "s"), Env: []string{"DOCKER_HOST=unix://" + filepath.Join(root, "s")}, stop: func() {}}
 	path := os.Getenv("PATH")
 	if hook != NoHook {
@@ -88,7 +93,7 @@ func start(hook Hook) (*Engine, error) {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command("dockerd", "--data-root", filepath.Join(root, "d"), "--exec-root", filepath.Join(root, "x"), "--pidfile", filepath.Join(root, "p"),
+	cmd := exec.Command("dockerd", "--data-root", filepath.Join(mounted, "d"), "--exec-root", filepath.Join(mounted, "x"), "--pidfile", filepath.Join(root, "p"),
 		"-H", "unix://"+e.Socket, "--iptables=false", "--ip6tables=false", "--bridge=none", "--userland-proxy=false", "--log-level", "info")
 	cmd.Env = []string{"PATH=" + path, "HOME=" + root, "TMPDIR=" + root}
 	cmd.Stdout, cmd.Stderr = log, log
@@ -154,6 +159,29 @@ func (e *Engine) Stop() {
 func (e *Engine) Log() string {
 	b, _ := os.ReadFile(filepath.Join(e.root, "log"))
 	return string(b)
+}
+
+// folder makes a folder that says whose it is. Its path is short: sockets' are limited to 108 bytes.
+func folder(prefix string) (string, error) {
+	root, err := os.MkdirTemp("/tmp", prefix)
+	if err != nil {
+		return "", err
+	}
+	return root, os.WriteFile(filepath.Join(root, "owner"), []byte(strconv.Itoa(os.Getpid())), 0o644)
+}
+
+// removeStale removes what tests left that were killed. Their engines have ended with them.
+func removeStale() {
+	owners, _ := filepath.Glob("/tmp/cotenant-[er][0-9]*/owner")
+	for _, name := range owners {
+		pid, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		if _, err := os.Stat("/proc/" + string(pid)); len(pid) > 0 && os.IsNotExist(err) {
+			removeAll(filepath.Dir(name))
+		}
+	}
 }
 
 // removeAll removes a folder, after what is mounted below it.

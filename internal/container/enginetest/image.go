@@ -103,7 +103,8 @@ func StartRegistry(t testing.TB) *Registry {
 }
 
 func startRegistry() (*Registry, error) {
-	root, err := os.MkdirTemp("/tmp", "cr")
+	removeStale()
+	root, err := folder("cotenant-r")
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 )
 
 // Manifest says what the PTX files were made from and their hashes.
@@ -21,7 +22,7 @@ type Manifest struct {
 type ModuleInfo struct {
 	Name   string `json:"name"`
 	Source string `json:"source"`
-	// SourceSHA256 is of the source followed by nv.cuh.
+	// SourceSHA256 is of the source followed by Headers.
 	SourceSHA256 string   `json:"source_sha256"`
 	Flags        []string `json:"flags"`
 	Arch         string   `json:"arch"`
@@ -31,6 +32,23 @@ type ModuleInfo struct {
 
 //go:embed *.ptx *.cu *.cuh manifest.json
 var files embed.FS
+
+// Headers returns the headers of a folder of kernels one after the other, by name.
+func Headers(dir fs.FS) ([]byte, error) {
+	names, err := fs.Glob(dir, "*.cuh")
+	if err != nil {
+		return nil, err
+	}
+	var all []byte
+	for _, name := range names {
+		text, err := fs.ReadFile(dir, name)
+		if err != nil {
+			return nil, fmt.Errorf("reading a header of kernels: %w", err)
+		}
+		all = append(all, text...)
+	}
+	return all, nil
+}
 
 // ReadManifest returns the embedded manifest.
 func ReadManifest() (Manifest, error) {

@@ -29,11 +29,11 @@ func TestManifest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		header, err := files.ReadFile("nv.cuh")
+		headers, err := Headers(files)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if sum := sha256.Sum256(append(source, header...)); hex.EncodeToString(sum[:]) != info.SourceSHA256 {
+		if sum := sha256.Sum256(append(source, headers...)); hex.EncodeToString(sum[:]) != info.SourceSHA256 {
 			t.Errorf("%s: its source changed since: go run ./tools/ptx", info.Name)
 		}
 		for _, k := range info.Kernels {

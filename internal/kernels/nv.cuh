@@ -11,13 +11,26 @@
 #define KERNEL extern "C" __global__ void
 #define DEV static __attribute__((device)) __inline__ __attribute__((always_inline))
 
+typedef unsigned char u8;
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef int i32;
+typedef long long i64;
+
+// clang loads and stores these in one instruction.
+typedef float f32x2 __attribute__((ext_vector_type(2)));
+typedef float f32x4 __attribute__((ext_vector_type(4)));
+typedef u32 u32x2 __attribute__((ext_vector_type(2)));
+typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 
 #define TID ((u32)__nvvm_read_ptx_sreg_tid_x())
 #define NTID ((u32)__nvvm_read_ptx_sreg_ntid_x())
 #define CTAID ((u32)__nvvm_read_ptx_sreg_ctaid_x())
+#define CTAID_Y ((u32)__nvvm_read_ptx_sreg_ctaid_y())
+#define CTAID_Z ((u32)__nvvm_read_ptx_sreg_ctaid_z())
 #define NCTAID ((u32)__nvvm_read_ptx_sreg_nctaid_x())
+#define NCTAID_Y ((u32)__nvvm_read_ptx_sreg_nctaid_y())
 
 // volatile: the value may differ between two reads.
 DEV u32 sm_id() { u32 r; asm volatile("mov.u32 %0, %%smid;" : "=r"(r)); return r; }
@@ -29,4 +42,62 @@ DEV u32 warp_sum(u32 v) {
   for (int m = 16; m; m >>= 1) v += (u32)__nvvm_shfl_sync_bfly_i32(0xffffffffu, (int)v, m, 31);
   return v;
 }
+
+DEV float shfl_xor(float v, int mask) { return __nvvm_shfl_sync_bfly_f32(0xffffffffu, v, mask, 31); }
+// All 32 lanes get the sum of all lanes' v, or the maximum; a NaN is no maximum.
+DEV float warp_sum(float v) {
+#pragma unroll
+  for (int m = 16; m; m >>= 1) v += shfl_xor(v, m);
+  return v;
+}
+DEV float warp_max(float v) {
+#pragma unroll
+  for (int m = 16; m; m >>= 1) v = __builtin_fmaxf(v, shfl_xor(v, m));
+  return v;
+}
+
+// The hardware's approximations (PTX ISA: relative error about 2^-22); there is no libdevice.
+DEV float ex2(float x) { return __nvvm_ex2_approx_ftz_f(x); }
+DEV float lg2(float x) { return __nvvm_lg2_approx_ftz_f(x); }
+DEV float rsqrt(float x) { return __nvvm_rsqrt_approx_f(x); }
+DEV float rcp(float x) { return __nvvm_rcp_approx_ftz_f(x); }
+DEV float silu(float x) { return x * rcp(1.0f + ex2(-1.4426950408889634f * x)); }
+
+// bf16 as a 16-bit word, or two in 32 bits, the first one low.
+DEV float bf16_f32(u16 b) { return __builtin_bit_cast(float, (u32)b << 16); }
+DEV float bf16_lo(u32 p) { return __builtin_bit_cast(float, p << 16); }
+DEV float bf16_hi(u32 p) { return __builtin_bit_cast(float, p & 0xffff0000u); }
+#if __CUDA_ARCH__ >= 800
+DEV u32 pack_bf16(float lo, float hi) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo)); return r; }
+DEV u16 f32_bf16(float f) { return (u16)pack_bf16(f, 0.0f); }
+#endif
+
+// Loads of what is read once and never written while the kernel runs.
+DEV u32x4 load_once(const void *p) {
+  u32x4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+DEV u32x2 load_once8(const void *p) {
+  u32x2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+}
+
+// Programmatic dependent launch: dependents_may_launch lets the next kernel of the stream begin, which has to call
+// wait_for_earlier before it touches anything that an earlier kernel writes or reads. Without the launch attribute, and before
+// sm_90, both do nothing.
+DEV void dependents_may_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEV void wait_for_earlier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// A generic pointer to shared memory as a 32-bit address of that space.
+DEV u32 shared_address(const void *p) { return (u32)(u64)(const __attribute__((address_space(3))) void *)p; }
 #endif

@@ -73,7 +73,7 @@ func build(compiler, dir string) (map[string][]byte, error) {
 	version, _, _ := strings.Cut(string(out), "\n")
 	m := kernels.Manifest{SchemaVersion: 1, Operation: "kernels", Compiler: strings.TrimSpace(version)}
 	files := make(map[string][]byte)
-	header, err := os.ReadFile(filepath.Join(dir, "nv.cuh"))
+	headers, err := kernels.Headers(os.DirFS(dir))
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func build(compiler, dir string) (map[string][]byte, error) {
 			return nil, fmt.Errorf("%s holds no kernel", mod.source)
 		}
 		files[name+".ptx"] = ptx
-		m.Modules = append(m.Modules, kernels.ModuleInfo{Name: name, Source: mod.source, SourceSHA256: hash(source, header), Flags: flags,
+		m.Modules = append(m.Modules, kernels.ModuleInfo{Name: name, Source: mod.source, SourceSHA256: hash(source, headers), Flags: flags,
 			Arch: mod.arch, SHA256: hash(ptx), Kernels: entries})
 	}
 	text, err := json.MarshalIndent(m, "", "  ")

@@ -78,3 +78,9 @@ func (d *Driver) FunctionUse(f Function) (registers, localBytes int, err error) 
 	err = d.call("cuFuncGetAttribute", uintptr(unsafe.Pointer(&l)), 3, uintptr(f))
 	return int(r), int(l), err
 }
+
+// AllowShared lets a kernel have this many bytes of dynamic shared memory a block, where that is more than 48 KiB.
+func (d *Driver) AllowShared(f Function, bytes int) error {
+	const maxDynamicShared = 8 // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+	return d.call("cuFuncSetAttribute", uintptr(f), maxDynamicShared, uintptr(bytes))
+}

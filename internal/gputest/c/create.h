@@ -2,11 +2,12 @@
 // launches of the kernels that it knows by name. Included by cuda.c. A process's device memory is told to the fake NVML by a
 // file named after its pid, so that it is given back when the process ends, however it ends.
 #include <stdint.h>
+#include <sys/mman.h>
 #include <time.h>
 
 enum {
     OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, INVALID_PTX = 218, INVALID_HANDLE = 400, NO_FUNCTION = 500, NOT_READY = 600,
-    ILLEGAL_ADDRESS = 700, INVALID_CONFIGURATION = 915, STREAM_DETACHED = 917
+    ILLEGAL_ADDRESS = 700, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, INVALID_CONFIGURATION = 915, STREAM_DETACHED = 917
 };
 
 #define MIB (1ull << 20)
@@ -60,13 +61,15 @@ static struct allocation *allocations;
 
 struct green { uint32_t magic; int alive; unsigned long long id; mask sms; int sm_count; struct context as_context; struct green *next; };
 static struct green *greens __attribute__((unused));
-struct stream { uint32_t magic; int alive, priority; CUgreen green; struct stream *next; };
+struct graph;
+struct stream { uint32_t magic; int alive, priority; CUgreen green; struct stream *next; struct graph *capture; };
 static struct stream *streams;
 struct event { int alive, recorded; struct timespec at; struct event *next; };
 static struct event *events;
 struct module { int alive; char *text; struct module *next; };
 static struct module *modules;
-struct function { struct module *module; char name[64]; int parameters; char wide[16]; struct function *next; };
+#define MAX_PARAMETERS 32
+struct function { struct module *module; char name[64]; int parameters, size[MAX_PARAMETERS], shared; struct function *next; };
 static struct function *functions;
 struct descriptor { mask sms; int count; unsigned split, limit, scope; };
 
@@ -180,9 +183,10 @@ EXPORT CUresult cuMemAlloc_v2(uint64_t *out, size_t n) {
     if (!n) return INVALID_VALUE;
     if (taken() + n > (size_t)NUMBER(0, "cuda.%d.memory", context_device)) return OUT_OF_MEMORY;
     if (mps_limit && allocated + n > mps_limit) return OUT_OF_MEMORY;
-    // Beyond what a test fills, memory is only counted.
+    // Large memory takes room as it is written to.
     struct allocation *a = malloc(sizeof *a);
-    *a = (struct allocation){malloc(n > 64 * MIB ? 64 * MIB : n), n, allocations};
+    *a = (struct allocation){n > 64 * MIB ? mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : malloc(n), n, allocations};
+    if (!a->p || a->p == MAP_FAILED) { free(a); return OUT_OF_MEMORY; }
     allocations = a;
     allocated += n;
     tell_usage();
@@ -197,7 +201,7 @@ EXPORT CUresult cuMemFree_v2(uint64_t p) {
             struct allocation *gone = *a;
             *a = gone->next;
             allocated -= gone->n;
-            free(gone->p);
+            if (gone->n > 64 * MIB) munmap(gone->p, gone->n); else free(gone->p);
             free(gone);
             tell_usage();
             return 0;
@@ -209,7 +213,7 @@ EXPORT CUresult cuMemFree_v2(uint64_t p) {
 static char *within(uint64_t p, size_t n) {
     for (struct allocation *a = allocations; a; a = a->next) {
         uint64_t base = (uint64_t)(uintptr_t)a->p;
-        if (p >= base && p - base + n <= a->n && p - base + n <= 64 * MIB) return (char *)(uintptr_t)p;
+        if (p >= base && p - base <= a->n && n <= a->n - (p - base)) return (char *)(uintptr_t)p;
     }
     return NULL;
 }
@@ -234,7 +238,7 @@ EXPORT CUresult cuMemsetD8_v2(uint64_t dst, unsigned char value, size_t n) {
     CHANGE(); IN_CONTEXT();
     char *p = within(dst, n);
     if (!p) return INVALID_VALUE;
-    memset(p, value, n);
+    memset(p, value, n > 64 * MIB ? 64 * MIB : n); // beyond what a test looks at, memory is only counted
     return 0;
 }
 
@@ -269,8 +273,13 @@ EXPORT CUresult cuModuleGetFunction(struct function **out, struct module *m, con
     f->module = m;
     snprintf(f->name, sizeof f->name, "%s", name);
     char *end = strchr(p, ')');
-    for (p = strstr(p, ".param"); p && p < end && f->parameters < 16; p = strstr(p + 6, ".param"))
-        f->wide[f->parameters++] = strstr(p, "64") == strpbrk(p, "0123456789");
+    for (p = strstr(p, ".param"); p && p < end && f->parameters < MAX_PARAMETERS; p = strstr(p + 6, ".param")) {
+        // ".param .u64 .ptr .global .align 1 name", ".param .f32 name", ".param .align 64 .b8 name[128]"
+        int size = 4;
+        if (!strncmp(p + 6, " .align", 7)) size = atoi(strchr(strstr(p, ".b8"), '[') + 1);
+        else if (!strncmp(p + 9, "64", 2)) size = 8;
+        f->size[f->parameters++] = size;
+    }
     f->next = functions;
     *out = functions = f;
     return 0;
@@ -280,6 +289,15 @@ EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, struct function *f
     ASK();
     if (!FIND(functions, f)) return INVALID_HANDLE;
     *value = attribute == 4 ? 32 : 0;
+    return 0;
+}
+
+// A block has 48 KiB of shared memory, and up to 227 where a kernel was allowed them.
+EXPORT CUresult cuFuncSetAttribute(struct function *f, int attribute, int value) {
+    CHANGE(); IN_CONTEXT();
+    if (!FIND(functions, f)) return INVALID_HANDLE;
+    if (attribute != 8 || value < 0 || value > 227 * 1024) return INVALID_VALUE;
+    f->shared = value;
     return 0;
 }
 
@@ -295,7 +313,7 @@ static uint64_t now_ns(void) {
 
 static CUresult new_stream(struct stream **out, CUgreen g, int priority) {
     struct stream *s = malloc(sizeof *s);
-    *s = (struct stream){0, 1, priority > 0 ? 0 : priority < -5 ? -5 : priority, g, streams};
+    *s = (struct stream){0, 1, priority > 0 ? 0 : priority < -5 ? -5 : priority, g, streams, NULL};
     *out = streams = s;
     return 0;
 }
@@ -324,6 +342,7 @@ EXPORT CUresult cuStreamDestroy_v2(struct stream *s) {
 
 EXPORT CUresult cuStreamSynchronize(struct stream *s) {
     ASK(); USABLE(s);
+    if (s && s->capture) return CAPTURE_UNSUPPORTED;
     while (now_ns() < busy_until_ns) usleep(100);
     launched_ns = 0;
     return 0;
@@ -357,6 +376,7 @@ EXPORT CUresult cuEventDestroy_v2(struct event *e) {
 
 EXPORT CUresult cuEventRecord(struct event *e, struct stream *s) {
     CHANGE(); USABLE(s);
+    if (s && s->capture) return CAPTURE_UNSUPPORTED;
     if (!FIND(events, e) || !e->alive) return INVALID_HANDLE;
     e->recorded = 1;
     clock_gettime(CLOCK_MONOTONIC, &e->at);
@@ -374,6 +394,7 @@ EXPORT CUresult cuEventElapsedTime(float *ms, struct event *a, struct event *b) 
 }
 
 #include "launch.h"
+#include "graph.h"
 #if FAKE_CUDA >= 12040
 #include "green.h"
 #endif

@@ -7,12 +7,9 @@ import (
 )
 
 // times collects the values of one distribution.
-type times struct {
-	finite   []int64
-	infinite int64
-}
+type times struct{ finite stats.Column }
 
-func (t *times) add(v int64) { t.finite = append(t.finite, v) }
+func (t *times) add(v int64) { t.finite.Add(v) }
 
 // between adds to - from where both are known.
 func (t *times) between(from, to Opt) {
@@ -21,40 +18,62 @@ func (t *times) between(from, to Opt) {
 	}
 }
 
-func (t *times) distribution() Distribution {
-	slices.Sort(t.finite)
-	n := int64(len(t.finite)) + t.infinite
+// distribution counts infinite values beside the finite ones, as the largest.
+func (t *times) distribution(infinite int64) Distribution {
+	finite := t.finite.Len()
+	n := finite + infinite
 	d := Distribution{N: n}
-	for _, q := range []struct {
-		p    stats.Percentile
-		into *Quantile
-	}{{stats.P50, &d.P50}, {stats.P90, &d.P90}, {stats.P95, &d.P95}, {stats.P99, &d.P99}, {stats.P999, &d.P999}} {
-		*q.into = t.quantile(q.p, n)
+	if n == 0 {
+		for _, q := range d.quantiles() {
+			*q.into = Quantile{Evidence: EvidenceNone}
+		}
+		return d
 	}
-	if len(t.finite) > 0 {
-		d.MinUS = Some(t.finite[0])
+	var ranks []int64
+	for _, q := range d.quantiles() {
+		ranks = append(ranks, q.p.Rank(n), n-max(0, q.p.Droppable(n)))
 	}
-	if n > 0 && t.infinite == 0 {
-		d.MaxUS = Some(t.finite[n-1])
-		d.SumUS = sum(t.finite)
+	values := orderStatistics(&t.finite, ranks)
+	for i, q := range d.quantiles() {
+		*q.into = quantile(values[2*i], values[2*i+1], q.p.Droppable(n))
+	}
+	if finite > 0 {
+		d.MinUS = Some(t.finite.Min())
+	}
+	if infinite == 0 {
+		d.MaxUS = Some(t.finite.Max())
+		d.SumUS = sum(&t.finite)
 	}
 	return d
 }
 
-// quantile wants t.finite ascending.
-func (t *times) quantile(p stats.Percentile, n int64) Quantile {
-	if n == 0 {
-		return Quantile{Evidence: EvidenceNone}
-	}
-	at := func(rank int64) Opt { // from 1; infinite values come last
-		if rank > int64(len(t.finite)) {
-			return Opt{}
+type percentileInto struct {
+	p    stats.Percentile
+	into *Quantile
+}
+
+func (d *Distribution) quantiles() []percentileInto {
+	return []percentileInto{{stats.P50, &d.P50}, {stats.P90, &d.P90}, {stats.P95, &d.P95}, {stats.P99, &d.P99}, {stats.P999, &d.P999}}
+}
+
+// orderStatistics are those of the ranks, in their order; absent where a rank lies beyond the finite values.
+func orderStatistics(c *stats.Column, ranks []int64) []Opt {
+	finite := slices.DeleteFunc(slices.Sorted(slices.Values(ranks)), func(rank int64) bool { return rank > c.Len() })
+	values := c.Order(finite...)
+	out := make([]Opt, len(ranks))
+	for i, rank := range ranks {
+		if at, ok := slices.BinarySearch(finite, rank); ok {
+			out[i] = Some(values[at])
 		}
-		return Some(t.finite[rank-1])
 	}
-	q := Quantile{ValueUS: at(p.Rank(n)), Evidence: EvidenceSample}
-	if drop := p.Droppable(n); drop >= 0 {
-		q.UpperUS = at(n - drop)
+	return out
+}
+
+// quantile is made of a percentile's value and of the value that is left as the largest when drop of them are left out.
+func quantile(value, upper Opt, drop int64) Quantile {
+	q := Quantile{ValueUS: value, Evidence: EvidenceSample}
+	if drop >= 0 {
+		q.UpperUS = upper
 		q.Evidence = EvidenceBound
 		if drop == 0 {
 			q.Evidence = EvidenceMaximum
@@ -70,12 +89,13 @@ func (t *times) quantile(p stats.Percentile, n int64) Quantile {
 }
 
 // sum is absent where it would leave the integers that a document can hold.
-func sum(values []int64) Opt {
+func sum(c *stats.Column) Opt {
 	total := int64(0)
-	for _, v := range values {
-		if total += v; total > MaxInt || total < 0 {
+	for v := range c.All() {
+		if v < 0 || total > MaxInt-v {
 			return Opt{}
 		}
+		total += v
 	}
 	return Some(total)
 }

@@ -12,7 +12,7 @@ import (
 // maxTaskKinds bounds what foreign rows can make a ledger hold.
 const maxTaskKinds = 64
 
-// rowSum folds rows into a ledger's numbers. Beside what exact percentiles need (a few integers a result), it keeps four
+// rowSum folds rows into a ledger's numbers. Beside what exact percentiles need (some 20 bytes a result), it keeps four
 // bytes a context.
 type rowSum struct {
 	cfg      *Config
@@ -28,8 +28,8 @@ type rowSum struct {
 
 	ttft, firstContent, latency, lastToken, latencyFull, interToken, queueAge, sendLag times
 
-	resultEnds                   []int64 // of usage-bearing results
-	endedPeak                    int64   // in flight, over segments that ended
+	resultEnds                   stats.Column // of usage-bearing results
+	endedPeak                    int64        // in flight, over segments that ended
 	baseDiffers                  bool
 	tokensBad                    bool
 	workersBad                   bool
@@ -53,7 +53,7 @@ type contextSum struct {
 
 type rowSegment struct {
 	firstPicked, lastEnd int64
-	starts, ends         []int64
+	starts, ends         stats.Column // of attempts that were sent
 }
 
 func newRowSum(cfg *Config) *rowSum {
@@ -144,7 +144,8 @@ func (s *rowSum) place(r *Row) {
 	}
 	g.firstPicked, g.lastEnd = min(g.firstPicked, r.PickedUS), max(g.lastEnd, r.EndUS)
 	if r.SentUS.OK {
-		g.starts, g.ends = append(g.starts, r.SentUS.V), append(g.ends, r.EndUS)
+		g.starts.Add(r.SentUS.V)
+		g.ends.Add(r.EndUS)
 	}
 }
 
@@ -198,7 +199,7 @@ func (s *rowSum) resultTokens(r *Row) {
 	}
 	prompt, completion := r.PromptTokens.V, r.CompletionTokens.V
 	s.counts.UsageResponses++
-	s.resultEnds = append(s.resultEnds, r.EndUS)
+	s.resultEnds.Add(r.EndUS)
 	t.Prompt += prompt
 	t.Completion += completion
 	switch {
@@ -265,17 +266,16 @@ func (s *rowSum) into(l *Ledger, ended map[int64]bool) {
 	l.Tokens = s.tokens
 	for k, g := range s.segments {
 		l.WallUS += g.lastEnd - g.firstPicked
-		peak := stats.Peak(g.starts, g.ends)
+		peak := stats.Peak(&g.starts, &g.ends)
 		l.Peaks.InFlight = max(l.Peaks.InFlight, peak)
 		if ended[k] {
 			s.endedPeak = max(s.endedPeak, peak)
 		}
 	}
 	l.Rates = s.rates(l.WallUS)
-	adjusted := times{finite: slices.Clone(s.latency.finite), infinite: s.counts.Failed}
-	l.Times = Times{TTFT: s.ttft.distribution(), FirstContent: s.firstContent.distribution(), Latency: s.latency.distribution(),
-		LastToken: s.lastToken.distribution(), LatencyFull: s.latencyFull.distribution(), InterToken: s.interToken.distribution(),
-		Adjusted: adjusted.distribution(), QueueAge: s.queueAge.distribution(), SendLag: s.sendLag.distribution()}
+	l.Times = Times{TTFT: s.ttft.distribution(0), FirstContent: s.firstContent.distribution(0), Latency: s.latency.distribution(0),
+		LastToken: s.lastToken.distribution(0), LatencyFull: s.latencyFull.distribution(0), InterToken: s.interToken.distribution(0),
+		Adjusted: s.latency.distribution(s.counts.Failed), QueueAge: s.queueAge.distribution(0), SendLag: s.sendLag.distribution(0)}
 	l.Oracle = s.score0()
 }
 
@@ -300,10 +300,9 @@ func (s *rowSum) rates(wall int64) Rates {
 		PromptPer1e6s:     Per1e6s(s.tokens.Prompt, wall),
 		CompletionPer1e6s: Per1e6s(s.tokens.Completion, wall),
 	}
-	n, skip := int64(len(s.resultEnds)), s.cfg.Workers
+	n, skip := s.resultEnds.Len(), s.cfg.Workers
 	if len(s.segments) == 1 && n > skip {
-		slices.Sort(s.resultEnds)
-		span := s.resultEnds[n-1] - s.resultEnds[skip-1]
+		span := s.resultEnds.Max() - s.resultEnds.Order(skip)[0]
 		r.WarmResults, r.WarmWallUS, r.WarmResultsPer1e6s = Some(n-skip), Some(span), Per1e6s(n-skip, span)
 	}
 	return r

@@ -17,7 +17,7 @@ type Run struct {
 
 // Summarize computes the whole ledger of a run. It is a pure function of what it reads: whoever has the four files can
 // compute the same bytes. It judges no row (package verify does) and fails only where a sequence does or a number leaves
-// what a document can hold. Memory grows with the number of results by some integers each, which exact percentiles need.
+// what a document can hold. Memory grows by some 25 bytes a result, which exact percentiles need: see stats.Column.
 func Summarize(run Run) (Ledger, error) {
 	cfg := &run.Config
 	l := Ledger{

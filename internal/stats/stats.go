@@ -4,7 +4,6 @@ package stats
 import (
 	"math"
 	"math/big"
-	"slices"
 )
 
 // Percentile p as a fraction num/den, exact, so that rank arithmetic has no rounding.
@@ -96,19 +95,22 @@ func Wilson(passed, n int64) (low, high int64) {
 	return max(0, low), min(1_000_000, high)
 }
 
-// Peak returns the largest number of intervals [start, end) that hold one point, given all starts and all ends; both are
-// sorted in place. An interval that ends where another starts doesn't overlap it.
-func Peak(starts, ends []int64) int64 {
-	slices.Sort(starts)
-	slices.Sort(ends)
-	open, peak, e := int64(0), int64(0), 0
-	for _, s := range starts {
-		for e < len(ends) && ends[e] <= s {
+// Peak returns the largest number of intervals [start, end) that hold one point, given all starts and all ends. An interval that ends
+// where another starts doesn't overlap it.
+func Peak(starts, ends *Column) int64 {
+	open, peak := int64(0), int64(0)
+	in, out := starts.Ascending(), ends.Ascending()
+	end, more := out.Next()
+	for {
+		start, ok := in.Next()
+		if !ok {
+			return peak
+		}
+		for more && end <= start {
 			open--
-			e++
+			end, more = out.Next()
 		}
 		open++
 		peak = max(peak, open)
 	}
-	return peak
 }

@@ -3,7 +3,6 @@ package stats
 import (
 	"math/big"
 	"math/rand/v2"
-	"slices"
 	"testing"
 )
 
@@ -93,10 +92,10 @@ func TestWilson(t *testing.T) {
 }
 
 func TestPeak(t *testing.T) {
-	if got := Peak(nil, nil); got != 0 {
+	if got := Peak(&Column{}, &Column{}); got != 0 {
 		t.Errorf("peak of nothing = %d", got)
 	}
-	if got := Peak([]int64{0, 10}, []int64{10, 20}); got != 1 {
+	if got := Peak(column(0, 10), column(10, 20)); got != 1 {
 		t.Errorf("touching intervals: peak %d, want 1", got)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -117,7 +116,7 @@ func TestPeak(t *testing.T) {
 			}
 			want = max(want, open)
 		}
-		if got := Peak(slices.Clone(starts), slices.Clone(ends)); got != want {
+		if got := Peak(column(starts...), column(ends...)); got != want {
 			t.Fatalf("peak of %v, %v = %d, want %d", starts, ends, got, want)
 		}
 	}

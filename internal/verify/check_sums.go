@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/big"
-	"slices"
 
 	"cotenant/internal/ledger"
 )
@@ -79,16 +78,15 @@ func distributions(e *evidence) (string, string) {
 		{"last_token", "last_token", &t.LastToken, 0}, {"latency_from_picked", "latency_from_picked", &t.LatencyFull, 0},
 		{"inter_token", "inter_token", &t.InterToken, 0}, {"latency_adjusted", "latency", &t.Adjusted, failed},
 		{"queue_age", "queue_age", &t.QueueAge, 0}, {"send_lag", "send_lag", &t.SendLag, 0}} {
-		if own := ownDistribution("/times/"+d.name, d.dist, e.facts.series[d.from], d.infinite); own != "" {
+		if own := ownDistribution("/times/"+d.name, d.dist, sorted(e.facts.series[d.from]), d.infinite); own != "" {
 			return own, ""
 		}
 	}
 	return difference("/times", e.claimed.Times, *t), ""
 }
 
-// ownDistribution takes the order statistics of values and of infinite failures again.
+// ownDistribution takes the order statistics of values, which ascend, and of infinite failures again.
 func ownDistribution(at string, d *ledger.Distribution, values []int64, infinite int64) string {
-	slices.Sort(values)
 	n := int64(len(values)) + infinite
 	if d.N != n {
 		return mismatch(at+"/n", d.N, n)
@@ -132,9 +130,9 @@ func wallAndRates(e *evidence) (string, string) {
 	own := mismatch("/wall_us", c.WallUS, wall, "/rates/results_per_1e6s", c.Rates.ResultsPer1e6s, per1e6s(usage, wall),
 		"/rates/prompt_tokens_per_1e6s", c.Rates.PromptPer1e6s, per1e6s(f.tokens.prompt, wall),
 		"/rates/completion_tokens_per_1e6s", c.Rates.CompletionPer1e6s, per1e6s(f.tokens.completion, wall))
-	if n, skip := int64(len(f.lastEnds)), e.config.Workers; len(f.walls) == 1 && n > skip {
-		slices.Sort(f.lastEnds)
-		span := f.lastEnds[n-1] - f.lastEnds[skip-1]
+	if n, skip := f.lastEnds.Len(), e.config.Workers; len(f.walls) == 1 && n > skip {
+		ends := sorted(&f.lastEnds)
+		span := ends[n-1] - ends[skip-1]
 		own = cmp.Or(own, mismatch("/rates/warm_wall_us", c.Rates.WarmWallUS, ledger.Some(span),
 			"/rates/warm_results_per_1e6s", c.Rates.WarmResultsPer1e6s, per1e6s(n-skip, span)))
 	}
@@ -278,7 +276,7 @@ func ttftClaim(e *evidence) (string, string) {
 	}
 	claimed := claims(&e.claimed)
 	results, inOnePiece := e.computed.Counts.Turns, e.computed.Counts.Buffered
-	missing := results - int64(len(e.facts.series["ttft"]))
+	missing := results - e.facts.timed("ttft")
 	if len(claimed) > 0 && (missing > 0 || inOnePiece*20 > results) {
 		return fmt.Sprintf("a time to first token is claimed, though of %d results %d came in one piece and %d have none", results, inOnePiece, missing), ""
 	}

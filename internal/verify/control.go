@@ -78,7 +78,7 @@ func (f *controlFacts) event(e *ledger.Event) {
 }
 
 // row takes an attempt of a context's present turn.
-func (f *controlFacts) row(r *ledger.Row, who string) {
+func (f *controlFacts) row(r *ledger.Row, who attemptName) {
 	if at, ok := f.firstUS[r.Segment]; !ok || r.PickedUS < at {
 		f.firstUS[r.Segment] = r.PickedUS
 	}
@@ -122,7 +122,7 @@ func shows(x *faultFacts, r *ledger.Row) string {
 }
 
 // parking follows a conversation from turn to turn.
-func (f *controlFacts) parking(r *ledger.Row, who string) {
+func (f *controlFacts) parking(r *ledger.Row, who attemptName) {
 	before := f.parked[r.Context]
 	switch {
 	case r.Turn == 0 && r.Restored != "":

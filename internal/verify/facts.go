@@ -1,12 +1,11 @@
 package verify
 
 import (
-	"cmp"
+	"encoding/hex"
 	"fmt"
-	"maps"
-	"slices"
 
 	"cotenant/internal/ledger"
+	"cotenant/internal/stats"
 )
 
 // violation is the first row, sample or event that breaks a rule, and how many do.
@@ -20,6 +19,19 @@ func (v *violation) add(format string, args ...any) {
 		v.first = fmt.Sprintf(format, args...)
 	}
 	v.count++
+}
+
+// attemptName names a row's attempt to people, where it comes to that.
+type attemptName struct {
+	row   *ledger.Row
+	turns bool
+}
+
+func (n attemptName) String() string {
+	if n.turns {
+		return fmt.Sprintf("context %d, turn %d, attempt %d", n.row.Context, n.row.Turn, n.row.Attempt)
+	}
+	return fmt.Sprintf("context %d, attempt %d", n.row.Context, n.row.Attempt)
 }
 
 func (v *violation) String() string {
@@ -42,10 +54,11 @@ type facts struct {
 	strays    int64
 	rows      int64
 	retries   int64
-	lanes     map[lane][]span // of workers
-	edges     map[int64][]edge
+	lanes     map[lane]*laneSpans
+	edges     map[int64]*stats.Column // by segment; see edge
+	sweeps    map[int64]int64         // what peak has found
 	walls     map[int64]span
-	prompts   map[string]int64 // commitment to context, where prompts must be unique
+	prompts   map[[16]byte]int64 // commitment to context, where prompts must be unique
 	failing   map[int64]lastTry
 	names     []string // that must not show in clear
 	firstKind string   // of the first event
@@ -70,9 +83,9 @@ type facts struct {
 
 	tokens   sums
 	outcomes map[ledger.Outcome]int64
-	series   map[string][]int64 // times by name
+	series   map[string]*stats.Column // times by name
 	oracle   struct{ passed, failed int64 }
-	lastEnds []int64
+	lastEnds stats.Column
 }
 
 type contextFacts struct {
@@ -92,24 +105,15 @@ type lastTry struct {
 	prompt               string
 }
 
-type lane struct{ segment, worker int64 }
-
-type span struct {
-	from, to int64
-	context  int64
-}
-
-// edge is a start (+1) or an end (-1) of an interval.
-type edge struct{ t, step int64 }
-
 type sums struct{ prompt, completion, cached, deltas, text, spent, wasted, eos int64 }
 
+// gather reads events and samples; rows follow by row.
 func gather(folder *ledger.Folder) (*facts, error) {
 	cfg := &folder.Config
-	f := &facts{cfg: cfg, contexts: make([]contextFacts, cfg.Contexts), lanes: map[lane][]span{}, edges: map[int64][]edge{}, walls: map[int64]span{},
-		failing: map[int64]lastTry{}, names: secrets(cfg), segments: map[int64]bool{}, peaks: map[int64]int64{}, ended: map[int64]bool{}, gauges: map[int64][]gaugeFacts{}, trace: map[int64]*sampleFacts{}, outcomes: map[ledger.Outcome]int64{}, series: map[string][]int64{}}
+	f := &facts{cfg: cfg, contexts: make([]contextFacts, cfg.Contexts), lanes: map[lane]*laneSpans{}, edges: map[int64]*stats.Column{}, sweeps: map[int64]int64{}, walls: map[int64]span{},
+		failing: map[int64]lastTry{}, names: secrets(cfg), segments: map[int64]bool{}, peaks: map[int64]int64{}, ended: map[int64]bool{}, gauges: map[int64][]gaugeFacts{}, trace: map[int64]*sampleFacts{}, outcomes: map[ledger.Outcome]int64{}, series: map[string]*stats.Column{}}
 	if cfg.Workload.Unique {
-		f.prompts = map[string]int64{}
+		f.prompts = map[[16]byte]int64{}
 	}
 	if cfg.Controlled != nil {
 		f.control = newControlFacts(cfg)
@@ -122,12 +126,6 @@ func gather(folder *ledger.Folder) (*facts, error) {
 	}
 	if err := f.samples(folder); err != nil {
 		return nil, err
-	}
-	for r, err := range folder.Rows() {
-		if err != nil {
-			return nil, err
-		}
-		f.row(&r)
 	}
 	return f, nil
 }
@@ -173,10 +171,7 @@ func (f *facts) row(r *ledger.Row) {
 	if r.Attempt > 1 {
 		f.retries++
 	}
-	who := fmt.Sprintf("context %d, attempt %d", r.Context, r.Attempt)
-	if f.cfg.TurnsPerContext > 1 {
-		who = fmt.Sprintf("context %d, turn %d, attempt %d", r.Context, r.Turn, r.Attempt)
-	}
+	who := attemptName{r, f.cfg.TurnsPerContext > 1}
 	if why := timeOrder(r); why != "" {
 		f.badTime.add("%s: %s", who, why)
 	}
@@ -231,7 +226,7 @@ func (f *facts) row(r *ledger.Row) {
 }
 
 // queue holds when a turn says that it could have run against what came before it.
-func (f *facts) queue(r *ledger.Row, c *contextFacts, who string) {
+func (f *facts) queue(r *ledger.Row, c *contextFacts, who attemptName) {
 	if r.Turn == 0 || c.segment != r.Segment {
 		if r.QueuedUS != 0 {
 			f.badQueue.add("%s was queued at %d us: it was ready when its segment started", who, r.QueuedUS)
@@ -241,22 +236,8 @@ func (f *facts) queue(r *ledger.Row, c *contextFacts, who string) {
 	}
 }
 
-// placement puts the attempt onto its worker's lane and its segment's time line.
-func (f *facts) placement(r *ledger.Row) {
-	k := lane{r.Segment, r.Worker}
-	f.lanes[k] = append(f.lanes[k], span{r.PickedUS, r.EndUS, r.Context})
-	if r.SentUS.OK {
-		f.edges[r.Segment] = append(f.edges[r.Segment], edge{r.SentUS.V, 1}, edge{r.EndUS, -1})
-	}
-	w, ok := f.walls[r.Segment]
-	if !ok {
-		w = span{from: r.PickedUS, to: r.EndUS}
-	}
-	f.walls[r.Segment] = span{from: min(w.from, r.PickedUS), to: max(w.to, r.EndUS)}
-}
-
 // attempt follows the tries of one context up to its result.
-func (f *facts) attempt(r *ledger.Row, c *contextFacts, who string) {
+func (f *facts) attempt(r *ledger.Row, c *contextFacts, who attemptName) {
 	last, failed := f.failing[r.Context]
 	switch {
 	case r.Attempt != int64(c.tries)+1:
@@ -278,8 +259,8 @@ func (f *facts) attempt(r *ledger.Row, c *contextFacts, who string) {
 	}
 	if c.tries == 1 {
 		if r.SentUS.OK {
-			f.series["queue_age"] = append(f.series["queue_age"], r.SentUS.V-r.QueuedUS)
-			f.series["send_lag"] = append(f.series["send_lag"], r.SentUS.V-r.PickedUS)
+			f.time("queue_age", r.SentUS.V-r.QueuedUS)
+			f.time("send_lag", r.SentUS.V-r.PickedUS)
 		}
 	}
 	if r.Outcome != ledger.OK {
@@ -291,20 +272,42 @@ func (f *facts) attempt(r *ledger.Row, c *contextFacts, who string) {
 	}
 }
 
-func (f *facts) prompt(r *ledger.Row, who string) {
+func (f *facts) prompt(r *ledger.Row, who attemptName) {
 	if last, ok := f.failing[r.Context]; ok && last.prompt != r.PromptCommit {
 		f.badPrompt.add("%s sent another prompt than the attempt before it", who)
 	}
 	if f.prompts == nil {
 		return
 	}
-	if other, ok := f.prompts[r.PromptCommit]; ok && other != r.Context {
+	var key [16]byte // rows' commitments have so many bytes, by their form
+	if _, err := hex.Decode(key[:], []byte(r.PromptCommit)); err != nil {
+		return
+	}
+	if other, ok := f.prompts[key]; ok && other != r.Context {
 		f.badPrompt.add("%s sent the prompt of context %d", who, other)
 	}
-	f.prompts[r.PromptCommit] = r.Context
+	f.prompts[key] = r.Context
 }
 
-func (f *facts) result(r *ledger.Row, c *contextFacts, who string) {
+// time adds a value to a series.
+func (f *facts) time(name string, us int64) {
+	c := f.series[name]
+	if c == nil {
+		c = &stats.Column{}
+		f.series[name] = c
+	}
+	c.Add(us)
+}
+
+// timed is how many values a series has.
+func (f *facts) timed(name string) int64 {
+	if c := f.series[name]; c != nil {
+		return c.Len()
+	}
+	return 0
+}
+
+func (f *facts) result(r *ledger.Row, c *contextFacts, who attemptName) {
 	s := &f.tokens
 	s.deltas += r.Deltas
 	s.text += r.TextBytes
@@ -313,14 +316,14 @@ func (f *facts) result(r *ledger.Row, c *contextFacts, who string) {
 		c.usage++
 		s.prompt += r.PromptTokens.V
 		s.completion += r.CompletionTokens.V
-		f.lastEnds = append(f.lastEnds, r.EndUS)
+		f.lastEnds.Add(r.EndUS)
 		if why := tokensFit(r, f.cfg.Sampling.MaxTokens); why != "" {
 			f.badTokens.add("%s: %s", who, why)
 		}
 		n := textTokens(r)
 		s.eos += r.CompletionTokens.V - n
 		if n > 1 && !r.Buffered && r.FirstTokenUS.OK && r.LastTokenUS.OK {
-			f.series["inter_token"] = append(f.series["inter_token"], (r.LastTokenUS.V-r.FirstTokenUS.V)/(n-1))
+			f.time("inter_token", (r.LastTokenUS.V-r.FirstTokenUS.V)/(n-1))
 		}
 	}
 	switch r.Oracle {
@@ -334,7 +337,7 @@ func (f *facts) result(r *ledger.Row, c *contextFacts, who string) {
 		picked, same = last.picked, last.segment == r.Segment
 	}
 	if same {
-		f.series["latency_from_picked"] = append(f.series["latency_from_picked"], r.EndUS-picked)
+		f.time("latency_from_picked", r.EndUS-picked)
 	}
 	if !r.SentUS.OK {
 		return
@@ -344,40 +347,7 @@ func (f *facts) result(r *ledger.Row, c *contextFacts, who string) {
 		at   ledger.Opt
 	}{{"ttft", r.FirstTokenUS}, {"first_content", r.FirstContentUS}, {"last_token", r.LastTokenUS}, {"latency", ledger.Some(r.EndUS)}} {
 		if t.at.OK {
-			f.series[t.name] = append(f.series[t.name], t.at.V-r.SentUS.V)
+			f.time(t.name, t.at.V-r.SentUS.V)
 		}
 	}
-}
-
-// peak sweeps a segment's edges; ends come before starts of the same time.
-func (f *facts) peak(segment int64) int64 {
-	edges := f.edges[segment]
-	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(a.step, b.step)) })
-	open, most := int64(0), int64(0)
-	for _, e := range edges {
-		open += e.step
-		most = max(most, open)
-	}
-	return most
-}
-
-// overlaps finds two attempts of one worker that overlap.
-func (f *facts) overlaps() string {
-	var v violation
-	keys := slices.SortedFunc(maps.Keys(f.lanes), func(a, b lane) int {
-		return cmp.Or(cmp.Compare(a.segment, b.segment), cmp.Compare(a.worker, b.worker))
-	})
-	for _, k := range keys {
-		spans := f.lanes[k]
-		slices.SortFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) })
-		for i := 1; i < len(spans); i++ {
-			if a, b := spans[i-1], spans[i]; b.from < a.to {
-				v.add("worker %d of segment %d held context %d until %d us and picked context %d at %d us", k.worker, k.segment, a.context, a.to, b.context, b.from)
-			}
-		}
-	}
-	if v.count == 0 {
-		return ""
-	}
-	return v.String()
 }

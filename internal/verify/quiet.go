@@ -76,7 +76,7 @@ func (f *facts) quietAt(q *ledger.Event, p *ledger.ControlPlan, exposed bool) st
 		if k.segment != q.Segment {
 			continue
 		}
-		for _, s := range spans {
+		for _, s := range spans.all() {
 			if s.from <= at.t && s.to > at.t {
 				return fmt.Sprintf("context %d was open at its sample of %d us", s.context, at.t)
 			}

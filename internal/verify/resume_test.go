@@ -17,7 +17,7 @@ func resumed(r *run, cut int64) *run {
 			shift[x.Worker] = -x.PickedUS
 		}
 	}
-	var starts, ends []int64
+	var starts, ends stats.Column
 	end := int64(0)
 	for _, x := range r.rows {
 		if x.EndUS > cut {
@@ -33,7 +33,9 @@ func resumed(r *run, cut int64) *run {
 			if !x.FirstTokenUS.OK { // null stays null
 				x.FirstEventUS, x.FirstTokenUS, x.FirstContentUS, x.LastTokenUS = ledger.Opt{}, ledger.Opt{}, ledger.Opt{}, ledger.Opt{}
 			}
-			starts, ends, end = append(starts, x.SentUS.V), append(ends, x.EndUS), max(end, x.EndUS)
+			starts.Add(x.SentUS.V)
+			ends.Add(x.EndUS)
+			end = max(end, x.EndUS)
 		}
 		out.rows = append(out.rows, x)
 	}
@@ -55,7 +57,7 @@ func resumed(r *run, cut int64) *run {
 		{Kind: ledger.EventStart, WallUS: ledger.Some(wall)},
 		{Segment: 1, Kind: ledger.EventStart, WallUS: ledger.Some(wall + cut + 1e6)},
 		{Segment: 1, Kind: ledger.EventTornRow, Value: ledger.Some(17), Detail: ledger.RowsFile},
-		{TUS: end, Segment: 1, Kind: ledger.EventPeak, Value: ledger.Some(stats.Peak(starts, ends))},
+		{TUS: end, Segment: 1, Kind: ledger.EventPeak, Value: ledger.Some(stats.Peak(&starts, &ends))},
 		{TUS: end, Segment: 1, Kind: ledger.EventEnd, WallUS: ledger.Some(wall + cut + 1e6 + end), Detail: ledger.StatusFinished},
 	}
 	return out

@@ -143,7 +143,7 @@ func secrets(cfg *ledger.Config) []string {
 }
 
 // clear looks for secrets in free text.
-func (f *facts) clear(where string, texts ...string) {
+func (f *facts) clear(where any, texts ...string) {
 	for _, t := range texts {
 		for _, s := range f.names {
 			if strings.Contains(t, s) {

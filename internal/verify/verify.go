@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -195,12 +196,34 @@ func load(dir string, opts Options) (*evidence, error) {
 		e.readErr = e.filesErr
 		return e, nil
 	}
-	run := ledger.Run{Config: e.folder.Config, ConfigSHA256: e.folder.ConfigSHA256, Files: e.actual,
-		Rows: e.folder.Rows(), Resources: e.folder.Resources(), Events: e.folder.Events()}
-	if e.computed, e.readErr = ledger.Summarize(run); e.readErr == nil {
-		e.facts, e.readErr = gather(e.folder)
-	}
+	e.readErr = e.compute()
 	return e, nil
+}
+
+// compute sums the run up twice. Rows are read once, for both computations: there may be a million.
+func (e *evidence) compute() (err error) {
+	if e.facts, err = gather(e.folder); err != nil {
+		return err
+	}
+	e.computed, err = ledger.Summarize(ledger.Run{Config: e.folder.Config, ConfigSHA256: e.folder.ConfigSHA256, Files: e.actual,
+		Rows: e.rows(), Resources: e.folder.Resources(), Events: e.folder.Events()})
+	return err
+}
+
+// rows yields the rows and gathers facts of them.
+func (e *evidence) rows() iter.Seq2[ledger.Row, error] {
+	return func(yield func(ledger.Row, error) bool) {
+		var row ledger.Row
+		for r, err := range e.folder.Rows() {
+			if err == nil {
+				row = r
+				e.facts.row(&row)
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
 }
 
 // hasEnvelope reports whether the run is signed.

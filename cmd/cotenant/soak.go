@@ -71,6 +71,7 @@ func newSoak() *cobra.Command {
 	f.BoolVar(&s.unique, "unique", false, "a base prompt of its own for each context, so that no prefix can be reused")
 	f.StringVar(&s.opts.MetricsURL, "metrics-url", "", "the server's metrics (default: /metrics of the endpoint; none: not read)")
 	f.IntVar(&s.opts.ServerPID, "server-pid", 0, "the server's process (default: found by a loopback port)")
+	f.StringVar(&s.opts.GPU.From, "gpu", soak.GPUAuto, "GPUs to sample: auto (this machine's, if the endpoint is on it), none, a UUID, or the URL of a dcgm-exporter")
 	f.DurationVar(&s.opts.ReadyTimeout, "timeout-ready", 120*time.Second, "until the endpoint answers a first completion")
 	f.DurationVar(&s.opts.Timeouts.Headers, "timeout-headers", 120*time.Second, "until response headers")
 	f.DurationVar(&s.opts.Timeouts.Idle, "timeout-idle", 60*time.Second, "between two pieces of an answer")

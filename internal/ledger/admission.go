@@ -1,6 +1,9 @@
 package ledger
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // DeepRung is the number of contexts from which resource and claim-boundary fields are demanded.
 const DeepRung = 1000
@@ -65,6 +68,9 @@ func notExposed(l *Ledger, res *resourceSum) []Statement {
 				add(p.id, "no sample of the server's process holds it")
 			}
 		}
+	}
+	if len(l.GPUs) == 0 {
+		add("gpu", "%s", cmp.Or(res.gpus.reason, "no sample was taken"))
 	}
 	if l.InProcess {
 		add("client_share", "client and server are one process: their CPU time and memory are not separable")

@@ -135,8 +135,8 @@ func (r *Resource) Check() error {
 	if r.Segment >= maxSegments || r.TUS > maxTime {
 		return fmt.Errorf("segment %d at %d us: the limits are %d and %d", r.Segment, r.TUS, maxSegments, maxTime)
 	}
-	if len(r.Series) == 0 {
-		return nil
+	if err := r.checkGPUs(); err != nil || len(r.Series) == 0 {
+		return err
 	}
 	if len(r.Series) != len(seriesNames) {
 		return fmt.Errorf("%d series: want none, or all %d canonical names", len(r.Series), len(seriesNames))
@@ -152,6 +152,32 @@ func (r *Resource) Check() error {
 			return fmt.Errorf("series %s: a value stands only beside the state %q", s.Name, SeriesValue)
 		case len(s.Source) > MaxName:
 			return fmt.Errorf("series %s: source has %d bytes: the limit is %d", s.Name, len(s.Source), MaxName)
+		}
+	}
+	return nil
+}
+
+func (r *Resource) checkGPUs() error {
+	switch {
+	case len(r.GPUs) == 0 && r.GPUReason == "":
+		return fmt.Errorf("want gpus or gpu_reason")
+	case len(r.GPUs) > MaxGPUs || len(r.GPUReason) > MaxText:
+		return fmt.Errorf("%d gpus and %d bytes of gpu_reason: the limits are %d and %d", len(r.GPUs), len(r.GPUReason), MaxGPUs, MaxText)
+	}
+	for i := range r.GPUs {
+		g := &r.GPUs[i]
+		switch {
+		case !isHex(g.GPU, 32):
+			return fmt.Errorf("gpu %d: %q isn't 32 hexadecimal digits", i, g.GPU)
+		case !slices.Contains(GPUSources(), g.Source):
+			return fmt.Errorf("gpu %d: source %q isn't in the list", i, g.Source)
+		case g.BusyPPM.Or(0) > 1_000_000:
+			return fmt.Errorf("gpu %d: busy_ppm is %d", i, g.BusyPPM.V)
+		}
+		for _, x := range r.GPUs[:i] {
+			if x.GPU == g.GPU {
+				return fmt.Errorf("gpu %d is there twice", i)
+			}
 		}
 	}
 	return nil

@@ -52,6 +52,9 @@ func claims(l *Ledger) ([]Claim, []Statement) {
 		claim("tasks_right", "results whose answer the task's oracle accepts", Some(l.Oracle.Passed), "results", "/oracle/passed",
 			fmt.Sprintf("of %d generated tasks that were checked; not a measure of usefulness beyond them", l.Oracle.Checked))
 	}
+	for i, g := range l.GPUs {
+		claimGPU(l, i, g, claim)
+	}
 	for i, s := range l.Series {
 		claimSeries(l, i, s, claim)
 	}
@@ -90,6 +93,18 @@ func claimControlled(l *Ledger, claim func(id, statement string, v Opt, unit, ev
 		claim("reconciled_"+r.Quantity, r.Quantity+" by the server's own counter, within the declared residual of the client's count", Some(r.Server), unit,
 			fmt.Sprintf("/reconciliation/%d/server", i), fmt.Sprintf("residual %d, declared %d to %d: what attempts that were cut can have left", r.Residual, r.Low, r.High))
 	}
+}
+
+// claimGPU claims what one GPU's samples came to.
+func claimGPU(l *Ledger, i int, g GPUSummary, claim func(id, statement string, v Opt, unit, evidence, bound string)) {
+	suffix := ""
+	if len(l.GPUs) > 1 {
+		suffix = fmt.Sprintf("_%d", i)
+	}
+	whole := "of the whole GPU by " + g.Source + ", with whatever else ran on it"
+	claim("gpu_memory"+suffix, "largest memory in use on a GPU, sampled", g.MemoryMaxBytes, "bytes", fmt.Sprintf("/gpus/%d/memory_max_bytes", i), whole)
+	claim("gpu_power"+suffix, "largest power of a GPU, sampled", g.PowerMaxMW, "mW", fmt.Sprintf("/gpus/%d/power_max_mw", i), whole)
+	claim("gpu_energy"+suffix, "energy of a GPU over the samples' span", g.EnergyMJ, "mJ", fmt.Sprintf("/gpus/%d/energy_mj", i), whole+", its idle power included")
 }
 
 // claimSeries claims what the endpoint itself exposed.

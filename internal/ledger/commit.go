@@ -15,6 +15,7 @@ const (
 	LabelPrompt   = "prompt"
 	LabelOutput   = "output"
 	LabelPark     = "park"
+	LabelGPU      = "gpu"
 )
 
 // NewSecret returns 32 random bytes in hex: the key of a run's commitments.

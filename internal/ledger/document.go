@@ -45,6 +45,7 @@ type Ledger struct {
 	Oracle  Oracle  `json:"oracle"`
 	Samples Samples `json:"samples"`
 
+	GPUs           []GPUSummary     `json:"gpus"` // in the order in which samples show them
 	Series         []SeriesSummary  `json:"series"`
 	Reconciliation []Reconciliation `json:"reconciliation"`
 	Controlled     *Controlled      `json:"controlled"` // null unless the contract is controlled

@@ -11,7 +11,35 @@ type Resource struct {
 	Host         HostUsage       `json:"host"`
 	Series       []SeriesReading `json:"series"` // every canonical name, exposed or not, in the order of SeriesNames; empty where no metrics were asked for
 	ScrapeError  string          `json:"scrape_error"`
+	GPUs         []GPUUsage      `json:"gpus"`       // in the order of their source
+	GPUReason    string          `json:"gpu_reason"` // why there are none, or why some were not read this time
 }
+
+// GPUUsage is what one GPU does, all of its board: other processes' share is in it.
+type GPUUsage struct {
+	GPU              string `json:"gpu"`                // Commit(secret, "gpu", its UUID as the source writes it)
+	Source           string `json:"source"`             // one of GPUSources
+	MemoryUsedBytes  Opt    `json:"memory_used_bytes"`  // as the source counts: NVML's second version leaves the driver's reserve out
+	MemoryTotalBytes Opt    `json:"memory_total_bytes"` //
+	PowerMW          Opt    `json:"power_mw"`           // averaged by the board over about a second, or of a moment: boards differ
+	EnergyMJ         Opt    `json:"energy_mj"`          // since the driver was loaded, cumulative
+	BusyPPM          Opt    `json:"busy_ppm"`           // share of the board's last sampling interval (1/6 s to 1 s) in which a kernel ran
+	SMMHz            Opt    `json:"sm_mhz"`             // clock of the SMs
+	Xid              Opt    `json:"xid"`                // the last Xid error, 0 for none; dcgm alone has it
+}
+
+// Sources of GPU readings.
+const (
+	GPUByNVML = "nvml"
+	GPUBySMI  = "nvidia-smi"
+	GPUByDCGM = "dcgm" // a dcgm-exporter
+)
+
+// GPUSources lists them.
+func GPUSources() []string { return []string{GPUByNVML, GPUBySMI, GPUByDCGM} }
+
+// MaxGPUs bounds Resource.GPUs.
+const MaxGPUs = 64
 
 // ClientUsage is what the soaking process uses. Cumulative fields count from its start.
 type ClientUsage struct {
@@ -83,6 +111,7 @@ const (
 	SeriesRequests         = "requests_total"
 	SeriesPreemptions      = "preemptions_total"
 	SeriesAborted          = "requests_aborted_total"
+	SeriesServerStart      = "server_start_us" // since 1970: another value is another process
 )
 
 // SeriesNames lists the canonical names in the order in which a sample holds them.
@@ -90,5 +119,5 @@ func SeriesNames() []string {
 	return []string{SeriesRunning, SeriesWaiting, SeriesQueueOldestAge, SeriesQueueWaitCount, SeriesQueueWaitSum, SeriesKVUsage,
 		SeriesKVPagesUsed, SeriesKVPagesFree, SeriesKVPagesCached, SeriesKVSlots, SeriesKVCapacityTokens, SeriesServerMemory,
 		SeriesDeviceMemory, SeriesPrefixQueries, SeriesPrefixHits, SeriesPromptTokens, SeriesOutputTokens, SeriesRequests,
-		SeriesPreemptions, SeriesAborted}
+		SeriesPreemptions, SeriesAborted, SeriesServerStart}
 }

@@ -87,7 +87,7 @@ func TestInterTokenLeavesTheEndOut(t *testing.T) {
 func TestNotExposedSpeaksOfTheWholeRun(t *testing.T) {
 	const failed = "context deadline exceeded"
 	scrape := func(at int64, state, failure string) Resource {
-		r := Resource{TUS: at, ServerReason: "not asked", ScrapeError: failure}
+		r := Resource{TUS: at, ServerReason: "not asked", GPUReason: "not asked", ScrapeError: failure}
 		for _, name := range SeriesNames() {
 			r.Series = append(r.Series, SeriesReading{Name: name, State: state})
 		}
@@ -102,7 +102,7 @@ func TestNotExposedSpeaksOfTheWholeRun(t *testing.T) {
 			"the server has no such series"},
 		{"the last failed", []Resource{scrape(1, SeriesNotExposed, ""), scrape(2, SeriesError, failed)}, "the server has no such series"},
 		{"all failed", []Resource{scrape(1, SeriesError, failed), scrape(2, SeriesError, failed)}, "metrics could not be read: " + failed},
-		{"none was tried", []Resource{{TUS: 1, ServerReason: "not asked"}}, "no metrics were read"},
+		{"none was tried", []Resource{{TUS: 1, ServerReason: "not asked", GPUReason: "not asked"}}, "no metrics were read"},
 	} {
 		got := map[string]string{}
 		for _, s := range sumUp(t, testConfig(1, 1), []Row{okRow(0, 100)}, c.samples, nil).NotExposed {
@@ -122,7 +122,7 @@ func TestSampleGapsThatAreAllowed(t *testing.T) {
 		{1_000_000, 3_000_001, false}, {2_000_000, 6_000_000, true}, {2_000_000, 6_000_001, false}} {
 		cfg := testConfig(100, 1)
 		cfg.ResourceUS = c.period
-		sample := Resource{ServerReason: "not asked"}
+		sample := Resource{ServerReason: "not asked", GPUReason: "not asked"}
 		later := sample
 		later.TUS = c.gap
 		why := sumUp(t, cfg, []Row{}, []Resource{sample, later}, nil).Admission.Why

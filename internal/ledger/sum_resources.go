@@ -14,6 +14,8 @@ type resourceSum struct {
 	serverReason string
 	serverStart  Opt
 	scrapeError  string
+	start        Opt // the last reading of server_start_us
+	gpus         gpuSum
 }
 
 // sampleSegment is what one segment's samples span.
@@ -62,6 +64,7 @@ func (s *resourceSum) add(r *Resource) {
 		atLeast(m.into, m.v)
 	}
 	s.server(r, g)
+	s.gpus.add(r)
 	for i := range r.Series {
 		s.reading(&s.series[i], &r.Series[i])
 	}
@@ -103,6 +106,12 @@ func (s *resourceSum) reading(sum *SeriesSummary, r *SeriesReading) {
 		return
 	}
 	sum.Values++
+	if sum.Name == SeriesServerStart {
+		if s.start.OK && s.start != r.Value && !s.serverStart.OK { // where /proc shows the process, it is the witness
+			s.samples.ServerRestarts++
+		}
+		s.start = r.Value
+	}
 	if sum.Last.OK && r.Value.V < sum.Last.V && isTotal(sum.Name) {
 		sum.Resets++
 	}
@@ -165,7 +174,7 @@ func (s *resourceSum) into(l *Ledger, rows map[int64]*rowSegment, ended map[int6
 		m.ClientSharePPM = share(m.ClientCPUUS.V, m.SpanUS, cpus)
 	}
 	l.Samples = *m
-	l.Series = s.series
+	l.Series, l.GPUs = s.series, s.gpus.summaries()
 	l.Reconciliation = []Reconciliation{}
 }
 

@@ -40,11 +40,11 @@ func finishedRun(t testing.TB) string {
 	dir := filepath.Join(t.TempDir(), "run")
 	w, err := Create(dir, testConfig(3, 1))
 	must(t, err)
-	must(t, w.Resource(Resource{ServerReason: "none"}))
+	must(t, w.Resource(Resource{ServerReason: "none", GPUReason: "none"}))
 	for c := range int64(3) {
 		must(t, w.Row(okRow(c, 100+c*200)))
 	}
-	must(t, w.Resource(Resource{TUS: 1000, ServerReason: "none"}), w.Event(Event{TUS: 1000, Kind: EventPeak, Value: Some(1)}),
+	must(t, w.Resource(Resource{TUS: 1000, ServerReason: "none", GPUReason: "none"}), w.Event(Event{TUS: 1000, Kind: EventPeak, Value: Some(1)}),
 		w.Event(Event{TUS: 1000, Kind: EventEnd, WallUS: Some(1_796_000_000_001_000), Detail: StatusFinished}))
 	_, err = w.Close()
 	must(t, err)
@@ -131,7 +131,7 @@ func TestWriterRefuses(t *testing.T) {
 	if err := w.Resource(Resource{}); err == nil {
 		t.Error("a sample without a server and without a reason was written")
 	}
-	if err := w.Resource(Resource{ServerReason: "none", Series: []SeriesReading{{Name: SeriesRunning, State: SeriesNaN}}}); err == nil {
+	if err := w.Resource(Resource{ServerReason: "none", GPUReason: "none", Series: []SeriesReading{{Name: SeriesRunning, State: SeriesNaN}}}); err == nil {
 		t.Error("a sample with some of the series was written")
 	}
 }

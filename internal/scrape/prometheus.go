@@ -72,12 +72,23 @@ func (r rule) read(families map[string]*dto.MetricFamily) (Reading, bool) {
 		name = base
 		family = families[name]
 	}
+	if old, ok := strings.CutPrefix(name, "trtllm_"); family == nil && ok { // as older versions, and Dynamo, have them
+		more := r
+		more.family = "trtllm:" + old
+		if r.times != "" {
+			more.times = strings.Replace(r.times, "trtllm_", "trtllm:", 1)
+		}
+		return more.read(families)
+	}
 	if family == nil {
 		return Reading{}, false
 	}
 	out := Reading{Source: r.source(name)}
 	total, found := 0.0, false
 	for _, m := range family.Metric {
+		if !firstRank(m) {
+			continue
+		}
 		v, ok := r.sample(m)
 		if ok && r.times != "" {
 			v, ok = multiply(v, m, families[r.times])
@@ -177,15 +188,34 @@ func (r rule) sample(m *dto.Metric) (float64, bool) {
 	return 0, false
 }
 
-// multiply takes the factor from the sample of family with the model_name of m.
+// firstRank reports whether a sample is of the first of the ranks that share one model's work: each of them counts all of it. Engines
+// (engine, dp_rank) are added up, for they share it out.
+func firstRank(m *dto.Metric) bool {
+	for _, name := range []string{"tp_rank", "pp_rank"} {
+		if rank, ok := label(m, name); ok && rank != "0" {
+			return false
+		}
+	}
+	return true
+}
+
+// multiply takes the factor from the sample of family with the model of m.
 func multiply(v float64, m *dto.Metric, family *dto.MetricFamily) (float64, bool) {
-	model, _ := label(m, "model_name")
+	model := modelOf(m)
 	for _, f := range family.GetMetric() {
-		if name, _ := label(f, "model_name"); name == model && f.Gauge != nil {
+		if modelOf(f) == model && f.Gauge != nil {
 			return v * f.Gauge.GetValue(), true
 		}
 	}
 	return 0, false
+}
+
+func modelOf(m *dto.Metric) string {
+	if name, ok := label(m, "model_name"); ok {
+		return name
+	}
+	name, _ := label(m, "model")
+	return name
 }
 
 func label(m *dto.Metric, name string) (string, bool) {

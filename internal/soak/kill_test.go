@@ -15,8 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"cotenant/internal/bounded"
+	"cotenant/internal/gputest"
 	"cotenant/internal/ledger"
 	"cotenant/internal/loadgen"
+	"cotenant/internal/nvml"
 )
 
 // childRun is a run that another process makes.
@@ -29,10 +32,16 @@ type childRun struct {
 const childVariable = "COTENANT_SOAK_CHILD"
 
 func TestMain(m *testing.M) {
+	bounded.ServeChild(nvml.Tasks())
+	if text := os.Getenv(gpuChildVariable); text != "" {
+		os.Exit(gpuChild(text))
+	}
 	if text := os.Getenv(childVariable); text != "" {
 		os.Exit(child(text))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	gputest.Cleanup()
+	os.Exit(code)
 }
 
 func child(text string) int {

@@ -49,6 +49,7 @@ type Options struct {
 	ServerPID  int           // 0: the process that listens on a loopback endpoint's port
 	InProcess  bool          // the server runs in this process
 	Period     time.Duration // between two samples; 0: 1 s
+	GPU        GPUOptions    // whose GPUs samples show
 
 	FaultBlock int64         // of the contract controlled: contexts of which one meets a fault; 0: 64
 	QuietLimit time.Duration // of the contract controlled: how long the server's gauges may take to come back; 0: 10 s
@@ -146,6 +147,9 @@ func (o *Options) fill() error {
 	}
 	if u, err := url.Parse(o.MetricsURL); o.MetricsURL != "" && o.MetricsURL != "none" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return usage("metrics-url %q isn't an http or https URL", o.MetricsURL)
+	}
+	if err := o.GPU.check(); err != nil {
+		return err
 	}
 	if !fraction(*o.Temperature, 0, 100) {
 		return usage("temperature %v: want 0 to 100", *o.Temperature)

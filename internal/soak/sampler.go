@@ -25,6 +25,10 @@ type sampler struct {
 	http    *scrape.Client
 	metrics string // URLs; empty: not read
 	vars    string
+	ollama  string // /api/ps, tried once where there are no metrics
+	gpus    *gpus
+
+	ollamaSeen bool
 
 	pid     int // of the server, 0: not known
 	port    int // where to look for it again, 0: nowhere
@@ -60,8 +64,9 @@ func (s *sampler) take(ctx context.Context) (ledger.Resource, error) {
 	var vars scrape.Vars
 	var scrapes sync.WaitGroup
 	if s.metrics != "" && !s.absent {
-		scrapes.Go(func() { readings, scrapeErr = s.http.Metrics(ctx, s.metrics) })
+		scrapes.Go(func() { readings, scrapeErr = s.readMetrics(ctx) })
 	}
+	scrapes.Go(func() { r.GPUs, r.GPUReason = s.gpus.sample(ctx) })
 	if s.vars != "" {
 		scrapes.Go(func() {
 			var err error
@@ -77,6 +82,7 @@ func (s *sampler) take(ctx context.Context) (ledger.Resource, error) {
 	process, restarted := s.process()
 	scrapes.Wait()
 
+	r.GPUReason = s.redact.text(clip(r.GPUReason, ledger.MaxText))
 	r.Server, r.ServerReason = s.server(process, vars)
 	if errors.Is(scrapeErr, scrape.ErrAbsent) {
 		s.absent, scrapeErr = true, nil
@@ -100,6 +106,24 @@ func (s *sampler) take(ctx context.Context) (ledger.Resource, error) {
 		err = errors.Join(err, s.event(ledger.EventServerRestart, s.started, "the server's process is another one"))
 	}
 	return r, err
+}
+
+// readMetrics scrapes the server's metrics, or what Ollama has in their place.
+func (s *sampler) readMetrics(ctx context.Context) ([]scrape.Reading, error) {
+	readings, err := s.http.Metrics(ctx, s.metrics)
+	if s.ollama == "" || err == nil || !errors.Is(err, scrape.ErrAbsent) {
+		return readings, err
+	}
+	known, ollamaErr := s.http.Ollama(ctx, s.ollama)
+	if ollamaErr != nil && s.ollamaSeen {
+		return known, ollamaErr
+	}
+	if ollamaErr != nil {
+		s.ollama = ""
+		return readings, err
+	}
+	s.ollamaSeen = true
+	return known, nil
 }
 
 func (s *sampler) event(kind string, value ledger.Opt, detail string) error {

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,7 +106,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.findServer()
+	s.findServer(ctx)
 	defer s.closeFiles()
 	if err := s.open(ready); err != nil {
 		return nil, err
@@ -195,6 +196,9 @@ func newSession(ctx context.Context, o *Options) (*session, error) {
 	if o.APIKey != "" {
 		header.Set("Authorization", "Bearer "+o.APIKey)
 	}
+	if u, err := url.Parse(o.GPU.From); err == nil && u.Host != "" {
+		secrets = append(secrets, u.Host, u.Hostname())
+	}
 	s.redact = newRedactor(s.target.root, secrets...)
 	s.load = newTransport(o.Workers, o.Timeouts.Headers, o.Dial)
 	s.client = &client{http: &http.Client{Transport: s.load, CheckRedirect: noRedirect}, url: s.target.chat, header: header,
@@ -246,7 +250,7 @@ func (s *session) close() {
 }
 
 // findServer sets up the sampler, and finds the process behind a loopback port.
-func (s *session) findServer() {
+func (s *session) findServer(ctx context.Context) {
 	o := s.o
 	s.scraper = newTransport(4, 2*time.Second, o.Dial)
 	p := &sampler{redact: s.redact, period: o.Period, self: scrape.NewSelf(), last: -1, pid: o.ServerPID}
@@ -284,6 +288,11 @@ func (s *session) findServer() {
 			p.reason = err.Error()
 		}
 	}
+	if o.MetricsURL == "" {
+		p.ollama = root + "/api/ps"
+	}
+	dcgm := &scrape.Client{HTTP: p.http.HTTP, Timeout: p.http.Timeout} // another machine's, maybe: it gets no key
+	p.gpus = newGPUs(ctx, o.GPU, s.target.scope == ledger.ScopeLoopback, dcgm, p.http.Timeout)
 	s.o.InProcess = s.o.InProcess || p.pid == os.Getpid()
 	s.sampler = p
 }
@@ -304,7 +313,7 @@ func (s *session) open(ready readiness) error {
 		return err
 	}
 	s.base = s.cfg.Workload.BaseCommit
-	s.sampler.clk, s.sampler.w = s.clk, s.w
+	s.sampler.clk, s.sampler.w, s.sampler.gpus.commit = s.clk, s.w, s.commit
 	if err := s.openContract(); err != nil {
 		return err
 	}

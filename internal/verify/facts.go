@@ -75,6 +75,10 @@ type facts struct {
 	trace        map[int64]*sampleFacts // by segment
 	statedSeries int64                  // samples with series, or with the reason why there are none
 	serverStart  ledger.Opt
+	saidStart    ledger.Opt // of the server's process, by its own series
+
+	gpus   map[string]*gpuFacts
+	badGPU violation
 
 	control *controlFacts // nil unless the contract is controlled
 	resent  []attemptOf

@@ -152,6 +152,9 @@ func Rules() []Rule {
 		{ID: "R-SUM-01", Title: "peaks, samples, series and reconciliation are those of the samples",
 			Explain: "Everything that the ledger takes from resources.jsonl is computed again.",
 			After:   readable, check: sampleSums},
+		{ID: "R-GPU-01", Title: "sums over GPUs are those of the samples",
+			Explain: "Memory, power, energy and utilisation of each GPU are computed again, the largest values and the energy twice; no sample shows more memory in use than there is.",
+			After:   readable, check: gpuSums},
 		{ID: "R-TERM-01", Title: "the registered terms are the contract's",
 			Explain:   "At least two turns, at most three attempts, a fault for one context in a hundred at least, a canary that can tell a base, a bad base other than the good one, and a wait for the server's gauges.",
 			Contracts: controlled, check: contractTerms},
@@ -232,7 +235,7 @@ var owners = map[string]string{
 	"endpoint_commitment": "R-CONF-03", "in_process": "R-CONF-03", "workload": "R-CONF-03", "base": "R-CONF-03", "max_tokens": "R-CONF-03",
 	"client": "R-CONF-03", "config_sha256": "R-CONF-01", "ended_wall_us": "R-STAT-01", "status": "R-STAT-01", "status_detail": "R-STAT-01",
 	"segments": "R-STAT-01", "files": "R-FILE-01", "files_root": "R-FILE-03", "counts": "R-COUNT-01", "tokens": "R-TOK-02",
-	"wall_us": "R-RATE-01", "rates": "R-RATE-01", "times": "R-LAT-01", "peaks": "R-SUM-01", "oracle": "R-ORA-01", "samples": "R-SUM-01",
+	"wall_us": "R-RATE-01", "rates": "R-RATE-01", "times": "R-LAT-01", "peaks": "R-SUM-01", "oracle": "R-ORA-01", "samples": "R-SUM-01", "gpus": "R-GPU-01",
 	"series": "R-SUM-01", "reconciliation": "R-SUM-01", "controlled": "R-CTL-01", "definitions": "R-DEF-01", "claims": "R-CLAIM-02", "non_claims": "R-CLAIM-02",
 	"not_exposed": "R-CLAIM-02", "admission": "R-ADM-01",
 }

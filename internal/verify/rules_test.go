@@ -142,6 +142,7 @@ var fixtures = []fixture{
 	}},
 	{rule: "R-RES-06", run: func(r *run) { r.resources[5].Client.CPUUS = ledger.Some(1) }},
 	{rule: "R-SUM-01", ledger: func(l *ledger.Ledger) { l.Series[7].Min.V++ }},
+	{rule: "R-GPU-01", ledger: func(l *ledger.Ledger) { l.GPUs[0].BusyMeanPPM.V++ }},
 	{rule: "R-TERM-01", control: true, run: func(r *run) { r.cfg.MaxAttempts = 4 }},
 	{rule: "R-CAN-01", control: true, run: func(r *run) { r.first(ledger.EventRollback).Detail = r.cfg.Controlled.BadBaseCommit }},
 	{rule: "R-FAULT-01", control: true, run: func(r *run) { r.first(ledger.EventFault).Detail = "stall_mid_stream" }},

@@ -31,7 +31,7 @@ func (f *facts) sample(r *ledger.Resource) {
 		f.badStart.add("a sample belongs to segment %d, which no event starts", r.Segment)
 	}
 	who := fmt.Sprintf("the sample at %d us of segment %d", r.TUS, r.Segment)
-	f.clear(who, r.ServerReason, r.ScrapeError)
+	f.clear(who, r.ServerReason, r.ScrapeError, r.GPUReason)
 	for _, s := range r.Series {
 		f.clear(who, s.Source)
 	}
@@ -56,6 +56,8 @@ func (f *facts) sample(r *ledger.Resource) {
 	if len(r.Series) > 0 || r.ScrapeError != "" {
 		f.statedSeries++
 	}
+	f.gpuSample(who, r)
+	f.started(who, r)
 	if r.Server != nil && r.Server.StartUS.OK {
 		if f.serverStart.OK && f.serverStart != r.Server.StartUS {
 			f.badServer.add("%s: the server started at %d us since boot, before it was %d", who, r.Server.StartUS.V, f.serverStart.V)

@@ -198,13 +198,15 @@ func (s *simulation) at(t int64) ledger.Resource {
 	v := map[string]int64{ledger.SeriesRunning: open, ledger.SeriesWaiting: 0, ledger.SeriesQueueOldestAge: 0, ledger.SeriesQueueWaitCount: sent,
 		ledger.SeriesQueueWaitSum: sent * 700, ledger.SeriesKVPagesUsed: 44 + open*2, ledger.SeriesKVPagesFree: 468 - open*2, ledger.SeriesKVPagesCached: 43,
 		ledger.SeriesKVSlots: open, ledger.SeriesKVCapacityTokens: 8192, ledger.SeriesServerMemory: 300 << 20, ledger.SeriesPrefixQueries: prompt,
-		ledger.SeriesPrefixHits: hits, ledger.SeriesPromptTokens: prompt, ledger.SeriesOutputTokens: out, ledger.SeriesRequests: sent, ledger.SeriesPreemptions: 0, ledger.SeriesAborted: gone}
+		ledger.SeriesPrefixHits: hits, ledger.SeriesPromptTokens: prompt, ledger.SeriesOutputTokens: out, ledger.SeriesRequests: sent, ledger.SeriesPreemptions: 0, ledger.SeriesAborted: gone, ledger.SeriesServerStart: 1_795_999_000_000_000}
 	res := ledger.Resource{TUS: t,
 		Client: ledger.ClientUsage{RSSBytes: ledger.Some(15<<20 + t/1e4), HWMBytes: ledger.Some(16<<20 + t/1e4), CPUUS: ledger.Some(20_000 + t/500),
 			FDs: ledger.Some(14), HeapBytes: 3<<20 + t%4096, Goroutines: 17, InFlight: open, InFlightPeak: most, SchedLagUS: 90 + t%37, GCPauseUS: 20 + t%13},
 		Server: &ledger.ServerUsage{RSSBytes: ledger.Some(310<<20 + t/1e3), HWMBytes: ledger.Some(320<<20 + t/1e3), CPUUS: ledger.Some(900_000 + t*19/10),
 			StartUS: ledger.Some(77_000_000), Processes: ledger.Some(1), HeapBytes: ledger.Some(120<<20 + t%8192), SysBytes: ledger.Some(340 << 20), RunningSelf: ledger.Some(open)},
-		Host: ledger.HostUsage{BusyUS: ledger.Some(5_000_000 + t*2), AvailableBytes: ledger.Some(20 << 30)}}
+		Host: ledger.HostUsage{BusyUS: ledger.Some(5_000_000 + t*2), AvailableBytes: ledger.Some(20 << 30)},
+		GPUs: []ledger.GPUUsage{{GPU: s.commit.Commit(ledger.LabelGPU, []byte("GPU-0")), Source: ledger.GPUByNVML, MemoryUsedBytes: ledger.Some(3<<30 + t/1e3), MemoryTotalBytes: ledger.Some(24 << 30),
+			PowerMW: ledger.Some(30_000 + t%9_000), EnergyMJ: ledger.Some(123_456_789 + t/30), BusyPPM: ledger.Some(t % 7 * 100_000), SMMHz: ledger.Some(1_980)}}}
 	for _, name := range ledger.SeriesNames() {
 		reading := ledger.SeriesReading{Name: name, State: ledger.SeriesNotExposed}
 		if x, ok := v[name]; ok {

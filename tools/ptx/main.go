@@ -27,6 +27,10 @@ type module struct{ source, arch, ptx string }
 
 var modules = []module{
 	{"probe.cu", "sm_70", "ptx78"},
+	{"skinny.cu", "sm_80", "ptx78"},
+	{"skinny.cu", "sm_90a", "ptx80"},
+	{"mma.cu", "sm_80", "ptx78"},
+	{"wgmma.cu", "sm_90a", "ptx80"},
 }
 
 func main() {

@@ -1,0 +1,113 @@
+// What the kernels of the matrix product have in common: c = x·wᵀ + bias, with x [M, K] and w [N, K] bf16, row-major, K a multiple
+// of 8, N a multiple of 8, float32 sums.
+#ifndef PRODUCT_CUH
+#define PRODUCT_CUH
+#include "nv.cuh"
+
+// What becomes of the sums; the numbers are kernels.Mode's.
+enum { STORE_BF16 = 0, STORE_F32 = 1, ADD_F32 = 2, SWIGLU = 3 };
+
+// A tile of 16 rows of w. For SWIGLU w is [gate (N/2 rows) | up (N/2 rows)], and a tile takes 8 rows of each, so that the thread
+// that has the sum of row r < 8, a gate, has that of row r + 8, its up.
+DEV int weight_row(int tile, int r, int N, int mode) {
+  return mode == SWIGLU ? tile * 8 + (r & 7) + (r >> 3) * (N / 2) : tile * 16 + r;
+}
+// Whether the row is one of w.
+DEV bool weight_row_valid(int tile, int r, int N, int mode) { return mode == SWIGLU ? tile * 16 + (r & 7) * 2 < N : tile * 16 + r < N; }
+
+// As if gate and up had been stored as bf16 and read again.
+DEV u16 swiglu(float gate, float up) { return f32_bf16(silu(bf16_f32(f32_bf16(gate))) * bf16_f32(f32_bf16(up))); }
+
+// The sum over K is cut into slices: slice s takes the blocks of 64 elements s, s + slices, s + 2·slices …, in this order, and the
+// sums of the slices are added in the order of s. It is a matter of K alone, so that a row's result depends on no other row.
+DEV int slices(int K) { return K < 2048 ? 4 : 8; }
+
+// Stores one sum for row m and column n; the bias is in it.
+DEV void store_sum(void *c, int N, int mode, int m, int n, float v) {
+  const i64 at = (i64)m * N + n;
+  if (mode == STORE_BF16) ((u16 *)c)[at] = f32_bf16(v);
+  else if (mode == STORE_F32) ((float *)c)[at] = v;
+  else ((float *)c)[at] += v;
+}
+// Stores what becomes of the sums of rows r and r + 8 of tile of w for row m.
+DEV void store_pair(void *c, const float *bias, int N, int mode, int m, int tile, int r, float low, float high) {
+  const bool has_low = weight_row_valid(tile, r, N, mode), has_high = weight_row_valid(tile, r + 8, N, mode);
+  const int n_low = weight_row(tile, r, N, mode), n_high = weight_row(tile, r + 8, N, mode);
+  if (bias && has_low) low += bias[n_low];
+  if (bias && has_high) high += bias[n_high];
+  if (mode == SWIGLU) {
+    if (has_low) ((u16 *)c)[(i64)m * (N / 2) + n_low] = swiglu(low, high);
+    return;
+  }
+  if (has_low) store_sum(c, N, mode, m, n_low, low);
+  if (has_high) store_sum(c, N, mode, m, n_high, high);
+}
+DEV float swap_neighbours(float v) { return shfl_xor(v, 4); }
+DEV u32 swap_word(u32 v, int mask) { return (u32)__nvvm_shfl_sync_bfly_i32(0xffffffffu, (int)v, mask, 31); }
+
+// A thread's sums of rows g and g + 8 of tile wt of w for rows 8·j + 2·t and + 1 from m0 of x. Lanes trade sums until what each
+// stores lies in a row, and four rows of x fill a sector each.
+template <int XT> DEV void store_bf16(const float (&d)[XT / 2], u16 *c, int M, int N, int m0, int wt, int g, int t, float b_low, float b_high) {
+  const int odd = g & 1, upper = g >> 1 & 1, n = wt * 16 + upper * 8 + (g & 4), left = n < N ? M - m0 - t * 2 - odd : 0;
+  u16 *p = c + (i64)(m0 + t * 2 + odd) * N + n;
+#pragma unroll
+  for (int j = 0; j < XT / 8; j++, p += 8 * N) {
+    const float l0 = d[j * 4] + b_low, l1 = d[j * 4 + 1] + b_low, h0 = d[j * 4 + 2] + b_high, h1 = d[j * 4 + 3] + b_high;
+    const float l = swap_neighbours(odd ? l0 : l1), h = swap_neighbours(odd ? h0 : h1);
+    const u32 low = odd ? pack_bf16(l, l1) : pack_bf16(l0, l), high = odd ? pack_bf16(h, h1) : pack_bf16(h0, h);
+    const u32 other = swap_word(upper ? low : high, 8);
+    if (j * 8 < left) *(u32x2 *)p = upper ? (u32x2){other, high} : (u32x2){low, other};
+  }
+}
+
+template <int XT> DEV void store_swiglu(const float (&d)[XT / 2], u16 *c, int M, int N, int m0, int wt, int g, int t, float b_low, float b_high) {
+  const int odd = g & 1, i = wt * 8 + (g & 6), left = i < N / 2 ? M - m0 - t * 2 - odd : 0;
+  u16 *p = c + (i64)(m0 + t * 2 + odd) * (N / 2) + i;
+#pragma unroll
+  for (int j = 0; j < XT / 8; j++, p += 4 * N) {
+    const u32 y0 = swiglu(d[j * 4] + b_low, d[j * 4 + 2] + b_high), y1 = swiglu(d[j * 4 + 1] + b_low, d[j * 4 + 3] + b_high);
+    const u32 other = swap_word(odd ? y0 : y1, 4);
+    if (j * 8 < left) *(u32 *)p = odd ? other | y1 << 16 : y0 | other << 16;
+  }
+}
+
+template <int XT> DEV void store_f32(const float (&d)[XT / 2], float *c, int M, int N, int add, int m0, int wt, int g, int t, float b_low, float b_high) {
+  const int n = wt * 16 + g, low = n < N ? M - m0 - t * 2 : 0, high = n + 8 < N ? low : 0;
+  float *p = c + (i64)(m0 + t * 2) * N + n;
+  constexpr int TOGETHER = 4; // loads under way at a time, by columns of 8
+#pragma unroll
+  for (int j0 = 0; j0 < XT / 8; j0 += TOGETHER) {
+    float old[TOGETHER][4] = {};
+#pragma unroll
+    for (int j = 0; j < TOGETHER && j0 + j < XT / 8; j++) {
+      const float *q = p + (i64)(j * 8) * N;
+      const int at = (j0 + j) * 8;
+      if (add && at < low) old[j][0] = q[0];
+      if (add && at + 1 < low) old[j][1] = q[N];
+      if (add && at < high) old[j][2] = q[8];
+      if (add && at + 1 < high) old[j][3] = q[N + 8];
+    }
+#pragma unroll
+    for (int j = 0; j < TOGETHER && j0 + j < XT / 8; j++) {
+      float *q = p + (i64)(j * 8) * N;
+      const int at = (j0 + j) * 8;
+      const float *v = d + at / 2;
+      if (at < low) q[0] = old[j][0] + (v[0] + b_low);
+      if (at + 1 < low) q[N] = old[j][1] + (v[1] + b_low);
+      if (at < high) q[8] = old[j][2] + (v[2] + b_high);
+      if (at + 1 < high) q[N + 8] = old[j][3] + (v[3] + b_high);
+    }
+    p += (i64)(8 * TOGETHER) * N;
+  }
+}
+
+template <int XT> DEV void store_tile(const float (&d)[XT / 2], void *c, const float *bias, int M, int N, int mode, int m0, int wt) {
+  const int lane = TID & 31, g = lane >> 2, t = lane & 3;
+  float b_low = 0, b_high = 0;
+  if (bias && weight_row_valid(wt, g, N, mode)) b_low = bias[weight_row(wt, g, N, mode)];
+  if (bias && weight_row_valid(wt, g + 8, N, mode)) b_high = bias[weight_row(wt, g + 8, N, mode)];
+  if (mode == SWIGLU) store_swiglu<XT>(d, (u16 *)c, M, N, m0, wt, g, t, b_low, b_high);
+  else if (mode == STORE_BF16) store_bf16<XT>(d, (u16 *)c, M, N, m0, wt, g, t, b_low, b_high);
+  else store_f32<XT>(d, (float *)c, M, N, mode == ADD_F32, m0, wt, g, t, b_low, b_high);
+}
+#endif

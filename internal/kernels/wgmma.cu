@@ -1,0 +1,187 @@
+// Matrix products on Hopper: the rows of w are the rows of the tensor core's tile and the rows of x its columns, whose number can be
+// any multiple of 8. So one kernel serves from 8 rows of x, where w streams through shared memory, to thousands.
+//
+// One warp group loads tiles of w and x by TMA into a ring of stages; CW others multiply, each 64 rows of w.
+#include "hopper.cuh"
+#include "product.cuh"
+
+// How the sum over K runs: in one go; in slices, one after the other; in slices, one a block of a cluster of slices(K).
+enum { ORDERED, SLICED, CLUSTER };
+
+template <int XT> DEV void wgmma_tile(float (&d)[XT / 2], u64 a, u64 b, int keep) {
+  if constexpr (XT == 8) wgmma_64x8x64(d, a, b, keep);
+  else if constexpr (XT == 16) wgmma_64x16x64(d, a, b, keep);
+  else if constexpr (XT == 32) wgmma_64x32x64(d, a, b, keep);
+  else if constexpr (XT == 64) wgmma_64x64x64(d, a, b, keep);
+  else if constexpr (XT == 128) wgmma_64x128x64(d, a, b, keep);
+  else if constexpr (XT == 144) wgmma_64x144x64(d, a, b, keep);
+  else if constexpr (XT == 176) wgmma_64x176x64(d, a, b, keep);
+  else wgmma_64x256x64(d, a, b, keep);
+}
+
+// The tile of this number: 8 tiles of x share a tile of w before the next one is read, which L2 then has.
+struct Tile { int x, w; };
+DEV Tile tile_of(int i, int x_tiles, int w_tiles) {
+  const int group = 8 * w_tiles, first = i / group * 8, in = i % group, rows = x_tiles - first < 8 ? x_tiles - first : 8;
+  return {first + in % rows, in / rows};
+}
+
+// Adds the slices of a tile of 64 × XT: every block of the cluster does so for some of the rows of x, by reading from all.
+// part: this block's sums, in shared memory, row of x by row of x, PITCH floats apart.
+constexpr int PITCH = 68;
+template <int XT> DEV void add_slices(u32 part, int count, void *c, const float *bias, int M, int N, int mode, int m0, int w0) {
+  const int rank = (int)cluster_rank(), first = rank * XT / count, rows = (rank + 1) * XT / count - first;
+  for (int e = TID; e < rows * 32; e += NTID) {
+    const int r = e & 7, tile = e >> 3 & 3, m = first + (e >> 5);
+    const u32 at = part + (m * PITCH + tile * 16 + r) * 4;
+    float low = 0, high = 0;
+    for (int s = 0; s < count; s++) {
+      low += cluster_load(at, s);
+      high += cluster_load(at + 32, s);
+    }
+    if (m0 + m < M) store_pair(c, bias, N, mode, m0 + m, w0 * 4 + tile, r, low, high);
+  }
+}
+
+// The order of work of a block, which the loading thread and the multiplying groups walk alike: tiles, slices of them, blocks along K.
+struct Walk { int x_tiles, tiles, blocks, count, tile, step, slice, last_slice; };
+template <int FORM> DEV Walk walk_of(int M, int N, int K, int xt, int wt) {
+  const int x_tiles = (M + xt - 1) / xt, count = FORM == ORDERED ? 1 : slices(K);
+  const bool split = FORM == CLUSTER;
+  const int slice = split ? CTAID % count : 0;
+  return {x_tiles, x_tiles * ((N + wt - 1) / wt), (K + 63) / 64, count, (int)(split ? CTAID / count : CTAID),
+          (int)(split ? NCTAID / count : NCTAID), slice, FORM == SLICED ? count : slice + 1};
+}
+
+// x and w are tensor maps in global memory, boxes of 64 × XT and 64 × 64; for SWIGLU w has rank 4 (product.go).
+template <int CW, int XT, int ST, int FORM>
+DEV void product(const void *x, const void *w, void *c, const float *bias, int M, int N, int K, int mode) {
+  extern __shared__ __attribute__((aligned(1024))) u8 dynamic[];
+  __shared__ __attribute__((aligned(8))) u64 bars[2 * ST];
+  constexpr u32 WB = CW * 8192, XB = XT * 128;
+  const u32 full = shared_address(bars), empty = full + 8 * ST;
+  const u32 ws = (shared_address(dynamic) + 1023) & ~1023u, xs = ws + ST * WB;
+  const int group = TID >> 7;
+  const Walk walk = walk_of<FORM>(M, N, K, XT, 64 * CW);
+  dependents_may_launch();
+  if (TID == 0) {
+    tma_prefetch_map(w);
+    tma_prefetch_map(x);
+    for (int i = 0; i < ST; i++) {
+      barrier_init(full + 8 * i, 1);
+      barrier_init(empty + 8 * i, CW);
+    }
+    barrier_init_visible();
+  }
+  __syncthreads();
+  if (group == 0) {
+    if constexpr (CW > 1) registers_down<24>();
+    if (TID == 0) {
+      auto load_w = [&](int s, int tile, int block) {
+        barrier_expect(full + 8 * s, WB + XB);
+#pragma unroll
+        for (int i = 0; i < CW; i++) {
+          const int at = tile * CW + i;
+          if (mode == SWIGLU) tma_load_4d(ws + s * WB + i * 8192, w, block * 64, 0, 0, at * 4, full + 8 * s);
+          else tma_load_2d(ws + s * WB + i * 8192, w, block * 64, at * 64, full + 8 * s);
+        }
+      };
+      int ahead = 0; // stages whose weights were loaded before the wait for the kernel that makes x
+      if (walk.tile < walk.tiles)
+        for (int s = walk.slice; s < walk.last_slice; s++)
+          for (int b = s; b < walk.blocks && ahead < ST; b += walk.count) load_w(ahead++, tile_of(walk.tile, walk.x_tiles, walk.tiles / walk.x_tiles).w, b);
+      wait_for_earlier();
+      int stage = 0;
+      u32 phase = 1; // what a barrier waits for passes at once in the first round
+      for (int i = walk.tile; i < walk.tiles; i += walk.step) {
+        const Tile tl = tile_of(i, walk.x_tiles, walk.tiles / walk.x_tiles);
+        for (int s = walk.slice; s < walk.last_slice; s++)
+          for (int b = s; b < walk.blocks; b += walk.count) {
+            if (ahead == 0) {
+              barrier_wait(empty + 8 * stage, phase);
+              load_w(stage, tl.w, b);
+            } else ahead--;
+            tma_load_2d(xs + stage * XB, x, b * 64, tl.x * XT, full + 8 * stage);
+            if (++stage == ST) stage = 0, phase ^= 1;
+          }
+      }
+    }
+    if constexpr (FORM != CLUSTER) return;
+  } else {
+    if constexpr (CW == 2) registers_up<240>();
+    const int me = group - 1, warp = TID >> 5 & 3;
+    const bool leader = (TID & 127) == 0;
+    wait_for_earlier();
+    int stage = 0;
+    u32 phase = 0;
+    float sum[XT / 2];
+    for (int i = walk.tile; i < walk.tiles; i += walk.step) {
+      const Tile tl = tile_of(i, walk.x_tiles, walk.tiles / walk.x_tiles);
+      float total[FORM == SLICED ? XT / 2 : 1] = {};
+      for (int s = walk.slice; s < walk.last_slice; s++) {
+        int last = -1;
+        for (int b = s; b < walk.blocks; b += walk.count) {
+          barrier_wait(full + 8 * stage, phase);
+          wgmma_fence();
+          wgmma_tile<XT>(sum, wgmma_operand(ws + stage * WB + me * 8192), wgmma_operand(xs + stage * XB), last >= 0);
+          wgmma_commit();
+          wgmma_wait<1>();
+          if (last >= 0 && leader) barrier_arrive(empty + 8 * last);
+          last = stage;
+          if (++stage == ST) stage = 0, phase ^= 1;
+        }
+        wgmma_wait<0>();
+        if (last >= 0 && leader) barrier_arrive(empty + 8 * last);
+        if constexpr (FORM == SLICED)
+          if (last >= 0)
+#pragma unroll
+            for (int j = 0; j < XT / 2; j++) total[j] += sum[j];
+        if constexpr (FORM == CLUSTER)
+          if (last < 0)
+#pragma unroll
+            for (int j = 0; j < XT / 2; j++) sum[j] = 0;
+      }
+      if constexpr (FORM == SLICED) store_tile<XT>(total, c, bias, M, N, mode, tl.x * XT, (tl.w * CW + me) * 4 + warp);
+      if constexpr (FORM == ORDERED) store_tile<XT>(sum, c, bias, M, N, mode, tl.x * XT, (tl.w * CW + me) * 4 + warp);
+      if constexpr (FORM == CLUSTER) {
+        // A cluster takes one tile, so the ring is free; every copy into it has been waited for.
+        const u32 at = ws + ((TID & 3) * 2 * PITCH + warp * 16 + (TID >> 2 & 7)) * 4;
+        asm volatile("bar.sync 1, 128;" ::: "memory");
+#pragma unroll
+        for (int j = 0; j < XT / 8; j++)
+#pragma unroll
+          for (int h = 0; h < 4; h++)
+            asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + ((j * 8 + (h & 1)) * PITCH + (h >> 1) * 8) * 4), "f"(sum[j * 4 + h]) : "memory");
+      }
+    }
+  }
+  if constexpr (FORM == CLUSTER) {
+    static_assert(CW == 1, "one warp group has the whole tile");
+    __syncthreads();
+    cluster_sync();
+    const Tile tl = tile_of(walk.tile, walk.x_tiles, walk.tiles / walk.x_tiles);
+    add_slices<XT>(ws, walk.count, c, bias, M, N, mode, tl.x * XT, tl.w);
+    cluster_sync();
+  }
+}
+
+// 128·CW + 128 threads, ST stages of (64·CW + XT)·128 bytes of dynamic shared memory, and 1,024 to align them.
+#define PRODUCT(NAME, CW, XT, ST, FORM)                                                                                          \
+  KERNEL __launch_bounds__(128 * (CW + 1), 1)                                                                                    \
+      NAME(const void *x, const void *w, void *c, const float *bias, int M, int N, int K, int mode) {                            \
+    product<CW, XT, ST, FORM>(x, w, c, bias, M, N, K, mode);                                                                     \
+  }
+PRODUCT(ordered_128x176, 2, 176, 5, ORDERED)
+PRODUCT(ordered_128x256, 2, 256, 4, ORDERED)
+PRODUCT(ordered_128x144, 2, 144, 6, ORDERED)
+PRODUCT(ordered_128x64, 2, 64, 8, ORDERED)
+PRODUCT(ordered_64x128, 1, 128, 8, ORDERED)
+PRODUCT(ordered_64x64, 1, 64, 8, ORDERED)
+PRODUCT(sliced_64x16, 1, 16, 8, SLICED)
+PRODUCT(sliced_64x32, 1, 32, 8, SLICED)
+PRODUCT(sliced_128x64, 2, 64, 8, SLICED)
+PRODUCT(sliced_128x128, 2, 128, 6, SLICED)
+PRODUCT(cluster_64x16, 1, 16, 8, CLUSTER)
+PRODUCT(cluster_64x32, 1, 32, 8, CLUSTER)
+PRODUCT(cluster_64x64, 1, 64, 6, CLUSTER)
+PRODUCT(cluster_64x128, 1, 128, 4, CLUSTER)

@@ -25,16 +25,31 @@ const (
 // boxes of boxRows × boxCols with the 128-byte swizzle (boxCols is 64 then); elements outside read as zero. base is a multiple of
 // 16 bytes, and so is a row's stride.
 func (d *Driver) EncodeBF16(base Pointer, rows, cols, stride, boxRows, boxCols int) (*TensorMap, error) {
+	size, pitch := [2]uint64{uint64(cols), uint64(rows)}, [1]uint64{uint64(stride) * 2}
+	return d.encodeBF16(base, size[:], pitch[:], []uint32{uint32(boxCols), uint32(boxRows)})
+}
+
+// EncodeGateUpBF16 describes a matrix of bfloat16 in device memory whose rows are those of a gate followed by as many, a multiple
+// of 8, of an up projection, as a tensor of rank 4: cols, 8 rows, gate or up, groups of 8 rows. A box is 64 columns × 64 rows, 8 of
+// the gate and 8 of the up in turns.
+func (d *Driver) EncodeGateUpBF16(base Pointer, rows, cols int) (*TensorMap, error) {
+	row := uint64(cols) * 2
+	size := []uint64{uint64(cols), 8, 2, uint64(rows) / 16}
+	pitch := []uint64{row, uint64(rows/2) * row, 8 * row}
+	return d.encodeBF16(base, size, pitch, []uint32{64, 8, 2, 4})
+}
+
+func (d *Driver) encodeBF16(base Pointer, size, pitch []uint64, box []uint32) (*TensorMap, error) {
 	m := &TensorMap{}
-	size := [2]uint64{uint64(cols), uint64(rows)}
-	pitch := [1]uint64{uint64(stride) * 2}
-	box := [2]uint32{uint32(boxCols), uint32(boxRows)}
-	step := [2]uint32{1, 1}
+	step := []uint32{1, 1, 1, 1}
 	// cuTensorMapEncodeTiled(map, type, rank, address, sizes, strides, box, steps, interleave, swizzle, promotion, fill).
-	err := d.call("cuTensorMapEncodeTiled", uintptr(m.pointer()), tensorBF16, 2, uintptr(base), uintptr(unsafe.Pointer(&size)),
-		uintptr(unsafe.Pointer(&pitch)), uintptr(unsafe.Pointer(&box)), uintptr(unsafe.Pointer(&step)), 0, tensorSwizzle128, tensorL2256, 0)
+	err := d.call("cuTensorMapEncodeTiled", uintptr(m.pointer()), tensorBF16, uintptr(len(size)), uintptr(base), uintptr(unsafe.Pointer(&size[0])),
+		uintptr(unsafe.Pointer(&pitch[0])), uintptr(unsafe.Pointer(&box[0])), uintptr(unsafe.Pointer(&step[0])), 0, tensorSwizzle128, tensorL2256, 0)
 	if err != nil {
-		return nil, fmt.Errorf("tensor map of %d × %d in boxes of %d × %d: %w", rows, cols, boxRows, boxCols, err)
+		return nil, fmt.Errorf("tensor map of %v in boxes of %v: %w", size, box, err)
 	}
 	return m, nil
 }
+
+// Bytes returns the map's 128 bytes. Kernels may read a map from device memory too, at a multiple of 64.
+func (m *TensorMap) Bytes() []byte { return unsafe.Slice((*byte)(m.pointer()), 128) }

@@ -79,7 +79,7 @@ func newSoak() *cobra.Command {
 	f.Int64Var(&s.opts.MaxSpendTokens, "max-spend-tokens", 0, "stop when the endpoint has counted this many tokens")
 	f.BoolVar(&s.opts.Confirm, "confirm", false, "needed for more than 1,000 contexts against an address that isn't loopback")
 	f.StringVar(&s.signKey, "sign", "", "PEM file with an ed25519 private key (PKCS #8) to sign the ledger with")
-	f.StringVar(&s.opts.Nonce, "nonce", "", "a verifier's challenge, carried in the config")
+	f.StringVar(&s.opts.Nonce, "nonce", "", "a verifier's challenge, with which every prompt begins")
 	f.BoolVar(&s.asJSON, "json", false, "print the ledger as JSON")
 	return describe(c, "files", "0  finished and admitted", "1  nothing succeeded, or own fault", "3  finished, not admitted", "4  endpoint never ready")
 }

@@ -25,8 +25,14 @@ func (c *Config) Check() error {
 		return fmt.Errorf("controlled goes with the contract %s, and this is %s", ContractControlled, c.Contract)
 	case !isHex(c.RunID, 32):
 		return fmt.Errorf("run_id %q isn't 32 hexadecimal digits", c.RunID)
-	case !isHex(c.Secret, 64):
-		return fmt.Errorf("secret isn't 64 hexadecimal digits")
+	case c.Secret != "" && !isHex(c.Secret, 64) || c.PlaceSecret != "" && !isHex(c.PlaceSecret, 64):
+		return fmt.Errorf("secret or place_secret isn't 64 hexadecimal digits")
+	case !isHex(c.SecretSHA256, 64) || !isHex(c.PlaceSHA256, 64):
+		return fmt.Errorf("secret_sha256 or place_sha256 isn't 64 hexadecimal digits")
+	case c.MetricsHash != "" && !isHex(c.MetricsHash, 32):
+		return fmt.Errorf("metrics_commitment %q isn't 32 hexadecimal digits", c.MetricsHash)
+	case len(c.Nonce) > MaxNonce:
+		return fmt.Errorf("nonce has %d bytes: the limit is %d", len(c.Nonce), MaxNonce)
 	case c.Contexts < 1 || c.Contexts > MaxContexts:
 		return fmt.Errorf("contexts %d: want 1 to %d", c.Contexts, MaxContexts)
 	case c.Contract == ContractPlain && c.TurnsPerContext != 1:
@@ -68,6 +74,7 @@ func (p *ControlPlan) check() error {
 const (
 	MaxContexts = 10_000_000
 	MaxWorkers  = 100_000
+	MaxNonce    = 128 // bytes
 )
 
 // Check reports whether a row is well formed. Whether its values can be true is a rule of package verify.

@@ -16,6 +16,7 @@ const (
 	LabelOutput   = "output"
 	LabelPark     = "park"
 	LabelGPU      = "gpu"
+	LabelMetrics  = "metrics"
 )
 
 // NewSecret returns 32 random bytes in hex: the key of a run's commitments.

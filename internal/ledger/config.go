@@ -20,16 +20,20 @@ const (
 const TokenSourceUsage = "usage"
 
 // Config is config.json: all that decides a run, written and hashed before the first request. It is private (mode 0600):
-// it alone holds the endpoint in clear and the secret behind the commitments.
+// it alone holds the endpoint in clear and the secrets behind the commitments. Its hash is that of its public form (see Public), so
+// that a published run can be held to it.
 type Config struct {
 	SchemaVersion int64  `json:"schema_version"`
 	Operation     string `json:"operation"` // "soak"
 	Document      string `json:"document"`  // "config"
 
-	RunID         string `json:"run_id"`          // 32 hex digits, random
-	RunOrdinal    int64  `json:"run_ordinal"`     // 1 for the first run that this folder's parent has seen, and so on: lost runs show as gaps
-	Nonce         string `json:"nonce"`           // a challenge of whoever will verify, empty if none
-	Secret        string `json:"secret"`          // 64 hex digits, random, of this run alone: the key of every commitment
+	RunID         string `json:"run_id"`        // 32 hex digits, random
+	RunOrdinal    int64  `json:"run_ordinal"`   // 1 for the first run that this folder's parent has seen, and so on: lost runs show as gaps
+	Nonce         string `json:"nonce"`         // a challenge of whoever will verify, which every prompt begins with; empty if none
+	Secret        string `json:"secret"`        // 64 hex digits, random, of this run alone: the key of commitments to what was sent and came
+	SecretSHA256  string `json:"secret_sha256"` // of its digits
+	PlaceSecret   string `json:"place_secret"`  // the like: the key of commitments to where the run was, endpoint and GPUs
+	PlaceSHA256   string `json:"place_sha256"`
 	StartedWallUS int64  `json:"started_wall_us"` // UTC, µs since 1970; the only wall time beside that of events
 
 	Contract        string `json:"contract"` // one of Contracts
@@ -40,7 +44,7 @@ type Config struct {
 
 	Endpoint           string   `json:"endpoint"`            // base URL as given
 	EndpointScope      string   `json:"endpoint_scope"`      // ScopeLoopback, ScopePrivate or ScopePublic
-	EndpointCommitment string   `json:"endpoint_commitment"` // Commit(secret, "endpoint", endpoint)
+	EndpointCommitment string   `json:"endpoint_commitment"` // Commit(place_secret, "endpoint", endpoint)
 	API                string   `json:"api"`                 // "chat.completions"
 	InProcess          bool     `json:"in_process"`          // client and server are one process: their memory and CPU are not separable
 	Model              string   `json:"model"`               // as asked for
@@ -51,7 +55,8 @@ type Config struct {
 	BaseSHA256   string   `json:"base_sha256"` // of the shared base's bytes; empty where nothing is shared
 	Sampling     Sampling `json:"sampling"`
 	Timeouts     Timeouts `json:"timeouts"`
-	MetricsURL   string   `json:"metrics_url"` // empty if none; in clear, as the endpoint
+	MetricsURL   string   `json:"metrics_url"`        // empty if none; in clear, as the endpoint
+	MetricsHash  string   `json:"metrics_commitment"` // Commit(place_secret, "metrics", metrics_url); empty if none
 	ServerPID    Opt      `json:"server_pid"`
 	MaxSpend     Opt      `json:"max_spend_tokens"`
 	ResourceUS   int64    `json:"resource_period_us"` // intended distance of two samples; the limit is max(3 periods, 3 s)
@@ -172,6 +177,6 @@ func Definitions() Defs {
 		Result:       "outcome ok: HTTP 200, every event parsed, no error object, non-empty text, the end marked by a finish_reason or [DONE]; it is usage-bearing where prompt and completion tokens came too",
 		Buffered:     "text_tokens > 1 and either last_token = first_token (one read brought them all) or last_token - first_token < max(1 % of latency, 50 us * (deltas - 1))",
 		Oracle:       "exact answer of a generated task after the normalisation that loadgen documents; apart from transport",
-		Commitment:   "first 16 bytes of HMAC-SHA-256 under the run's secret over label, 0x00, bytes",
+		Commitment:   "first 16 bytes of HMAC-SHA-256 under the run's secret over label, 0x00, bytes; under its place_secret for endpoint, metrics and gpu",
 	}
 }

@@ -22,8 +22,8 @@ const (
 type Folder struct {
 	Dir          string
 	Config       Config
-	ConfigBytes  []byte
-	ConfigSHA256 string
+	ConfigBytes  []byte // of the config's public form
+	ConfigSHA256 string // of these
 }
 
 // OpenFolder reads and checks config.json of dir.
@@ -32,11 +32,14 @@ func OpenFolder(dir string) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{Dir: dir, ConfigBytes: b}
+	f := &Folder{Dir: dir}
 	if f.Config, err = ReadConfig(b); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", ConfigFile, err)
 	}
-	sum := sha256.Sum256(b)
+	if f.ConfigBytes, err = f.Config.PublicBytes(); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(f.ConfigBytes)
 	f.ConfigSHA256 = hex.EncodeToString(sum[:])
 	return f, nil
 }

@@ -17,7 +17,7 @@ type Resource struct {
 
 // GPUUsage is what one GPU does, all of its board: other processes' share is in it.
 type GPUUsage struct {
-	GPU              string `json:"gpu"`                // Commit(secret, "gpu", its UUID as the source writes it)
+	GPU              string `json:"gpu"`                // Commit(place_secret, "gpu", its UUID as the source writes it)
 	Source           string `json:"source"`             // one of GPUSources
 	MemoryUsedBytes  Opt    `json:"memory_used_bytes"`  // as the source counts: NVML's second version leaves the driver's reserve out
 	MemoryTotalBytes Opt    `json:"memory_total_bytes"` //

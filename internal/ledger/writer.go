@@ -24,15 +24,13 @@ type lineFile struct {
 
 // Create makes dir, which must not exist or be empty, writes config.json into it, forces it to the disk, and writes the
 // start event of segment 0, whose clock begins now. The caller fills cfg whole; SchemaVersion, Operation, Document,
-// Definitions, TokenSource and EndpointCommitment are set here.
+// Definitions, TokenSource and what commits to private members are set here.
 func Create(dir string, cfg Config) (*Writer, error) {
-	committer, err := NewCommitter(cfg.Secret)
-	if err != nil {
+	if err := cfg.Seal(); err != nil {
 		return nil, err
 	}
 	cfg.SchemaVersion, cfg.Operation, cfg.Document = SchemaVersion, Operation, "config"
 	cfg.Definitions, cfg.TokenSource = Definitions(), TokenSourceUsage
-	cfg.EndpointCommitment = committer.Commit(LabelEndpoint, []byte(cfg.Endpoint))
 	if err := cfg.Check(); err != nil {
 		return nil, fmt.Errorf("checking the run's config: %w", err)
 	}
@@ -51,9 +49,11 @@ func Create(dir string, cfg Config) (*Writer, error) {
 	if err := w.open(os.O_EXCL); err != nil {
 		return nil, err
 	}
-	d := newDigest()
-	d.document(b)
-	return w, w.Event(Event{Kind: EventStart, WallUS: Some(cfg.StartedWallUS), ConfigSHA256: d.file(ConfigFile).SHA256})
+	hash, err := HashConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return w, w.Event(Event{Kind: EventStart, WallUS: Some(cfg.StartedWallUS), ConfigSHA256: hash})
 }
 
 // Segment is the number of the segment that is being written. Lines carry it by themselves: the caller fills it in.

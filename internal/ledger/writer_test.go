@@ -12,7 +12,7 @@ import (
 
 // testConfig is a config that may be written.
 func testConfig(contexts, workers int64) Config {
-	return Config{RunID: strings.Repeat("a", 32), RunOrdinal: 1, Secret: strings.Repeat("1", 64), StartedWallUS: 1_796_000_000_000_000,
+	return Config{RunID: strings.Repeat("a", 32), RunOrdinal: 1, Secret: strings.Repeat("1", 64), PlaceSecret: strings.Repeat("2", 64), StartedWallUS: 1_796_000_000_000_000,
 		Contract: ContractPlain, Contexts: contexts, TurnsPerContext: 1, Workers: workers, MaxAttempts: 3, Endpoint: "http://127.0.0.1:1/v1",
 		EndpointScope: ScopeLoopback, Sampling: Sampling{MaxTokens: 8}, ResourceUS: 1_000_000, Client: Build{CPUs: 2}}
 }

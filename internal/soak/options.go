@@ -57,7 +57,7 @@ type Options struct {
 	Confirm        bool
 	MaxSpendTokens int64 // 0: no limit
 
-	Nonce        string         // a challenge of whoever will verify; empty: none
+	Nonce        string         // a challenge of whoever will verify, which every prompt then begins with; empty: none
 	Build        ledger.Build   // of this program
 	RulesVersion int64          // of package verify
 	Progress     func(Progress) // called a few times a second from one goroutine; nil: not
@@ -151,6 +151,10 @@ func (o *Options) fill() error {
 	if err := o.GPU.check(); err != nil {
 		return err
 	}
+	if len(o.Nonce) > ledger.MaxNonce || strings.ContainsFunc(o.Nonce, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return usage("nonce: want at most %d characters of ASCII without white space", ledger.MaxNonce)
+	}
+	o.Source = loadgen.Challenged(o.Source, o.Nonce)
 	if !fraction(*o.Temperature, 0, 100) {
 		return usage("temperature %v: want 0 to 100", *o.Temperature)
 	}

@@ -27,7 +27,7 @@ func (s *session) reopenConfig() error {
 	}{
 		{"endpoint", o.Endpoint, c.Endpoint}, {"model", o.Model, c.Model}, {"contract", o.Contract, c.Contract}, {"turns", o.Turns, c.TurnsPerContext},
 		{"contexts", o.Contexts, c.Contexts}, {"workers", o.Workers, c.Workers}, {"attempts", o.MaxAttempts, c.MaxAttempts},
-		{"max-tokens", o.MaxTokens, c.Sampling.MaxTokens}, {"workload", o.Source.Hash(), c.Workload.SHA256},
+		{"max-tokens", o.MaxTokens, c.Sampling.MaxTokens}, {"workload", o.Source.Hash(), c.Workload.SHA256}, {"nonce", o.Nonce, c.Nonce},
 		{"sample period", o.Period.Microseconds(), c.ResourceUS},
 		{"max-spend-tokens", ledger.Opt{V: o.MaxSpendTokens, OK: o.MaxSpendTokens > 0}, c.MaxSpend},
 	} {
@@ -45,8 +45,13 @@ func (s *session) reopenConfig() error {
 		return err
 	}
 	s.cfg = *c
-	s.commit, err = ledger.NewCommitter(c.Secret)
-	return err
+	if s.commit, err = ledger.NewCommitter(c.Secret); err != nil {
+		return usage("the run in %s can't be gone on with: %v", o.Out, err)
+	}
+	if s.place, err = ledger.NewCommitter(c.PlaceSecret); err != nil {
+		return usage("the run in %s can't be gone on with: %v", o.Out, err)
+	}
+	return nil
 }
 
 // closed writes the ledger of a run that was killed between its end and its ledger: nothing is left to do. Nil where that isn't so.

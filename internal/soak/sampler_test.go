@@ -40,7 +40,7 @@ func newTestSampler(t *testing.T, root string, handle http.HandlerFunc) (s *samp
 	t.Helper()
 	srv := httptest.NewServer(handle)
 	t.Cleanup(srv.Close)
-	cfg := ledger.Config{RunID: ledger.NewRunID(), RunOrdinal: 1, Secret: ledger.NewSecret(), Contract: ledger.ContractPlain, Contexts: 1, TurnsPerContext: 1,
+	cfg := ledger.Config{RunID: ledger.NewRunID(), RunOrdinal: 1, Secret: ledger.NewSecret(), PlaceSecret: ledger.NewSecret(), Contract: ledger.ContractPlain, Contexts: 1, TurnsPerContext: 1,
 		Workers: 1, MaxAttempts: 1, Endpoint: srv.URL, EndpointScope: ledger.ScopeLoopback, ResourceUS: 1_000_000, HeaderNames: []string{}}
 	dir = filepath.Join(t.TempDir(), "run")
 	w, err := ledger.Create(dir, cfg)

@@ -124,7 +124,8 @@ type session struct {
 
 	cfg    ledger.Config
 	commit *ledger.Committer
-	base   string // the shared base's commitment
+	place  *ledger.Committer // of commitments to where the run is
+	base   string            // the shared base's commitment
 	w      *ledger.Writer
 	lock   *os.File
 	clk    *clock
@@ -313,7 +314,7 @@ func (s *session) open(ready readiness) error {
 		return err
 	}
 	s.base = s.cfg.Workload.BaseCommit
-	s.sampler.clk, s.sampler.w, s.sampler.gpus.commit = s.clk, s.w, s.commit
+	s.sampler.clk, s.sampler.w, s.sampler.gpus.commit = s.clk, s.w, s.place
 	if err := s.openContract(); err != nil {
 		return err
 	}
@@ -339,6 +340,10 @@ func (s *session) create() error {
 		return err
 	}
 	s.commit = commit
+	secretOfPlace := ledger.NewSecret()
+	if s.place, err = ledger.NewCommitter(secretOfPlace); err != nil {
+		return err
+	}
 	base := []byte(o.Source.Base())
 	names := make([]string, 0, len(o.Header))
 	for name := range o.Header {
@@ -346,7 +351,7 @@ func (s *session) create() error {
 	}
 	slices.Sort(names)
 	s.cfg = ledger.Config{
-		RunID: ledger.NewRunID(), RunOrdinal: nextOrdinal(o.Out), Nonce: o.Nonce, Secret: secret, StartedWallUS: s.clk.start.UnixMicro(),
+		RunID: ledger.NewRunID(), RunOrdinal: nextOrdinal(o.Out), Nonce: o.Nonce, Secret: secret, PlaceSecret: secretOfPlace, StartedWallUS: s.clk.start.UnixMicro(),
 		Contract: o.Contract, Contexts: o.Contexts, TurnsPerContext: o.Turns, Workers: o.Workers, MaxAttempts: o.MaxAttempts,
 		Endpoint: o.Endpoint, EndpointScope: s.target.scope, API: "chat.completions", InProcess: o.InProcess, Model: o.Model,
 		HeaderNames: names, ConnectionPolicy: "keepalive",

@@ -126,12 +126,11 @@ func repeatsConfig(e *evidence) (string, string) {
 }
 
 func endpointOpens(e *evidence) (string, string) {
-	c, err := ledger.NewCommitter(e.config.Secret)
-	if err != nil {
-		return err.Error(), ""
-	}
-	if got := c.Commit(ledger.LabelEndpoint, []byte(e.config.Endpoint)); got != e.config.EndpointCommitment {
-		return fmt.Sprintf("the config's endpoint gives %s, its commitment is %s", got, e.config.EndpointCommitment), ""
+	switch wrong, asked := e.config.Opens(); {
+	case wrong != "":
+		return wrong, ""
+	case asked == 0:
+		return "", "the config is published without what it commits to"
 	}
 	return "", ""
 }

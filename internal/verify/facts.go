@@ -77,6 +77,8 @@ type facts struct {
 	serverStart  ledger.Opt
 	saidStart    ledger.Opt // of the server's process, by its own series
 
+	promptFacts *promptFacts
+
 	gpus   map[string]*gpuFacts
 	badGPU violation
 
@@ -112,10 +114,11 @@ type lastTry struct {
 type sums struct{ prompt, completion, cached, deltas, text, spent, wasted, eos int64 }
 
 // gather reads events and samples; rows follow by row.
-func gather(folder *ledger.Folder) (*facts, error) {
+func gather(folder *ledger.Folder, filesRoot string) (*facts, error) {
 	cfg := &folder.Config
 	f := &facts{cfg: cfg, contexts: make([]contextFacts, cfg.Contexts), lanes: map[lane]*laneSpans{}, edges: map[int64]*stats.Column{}, sweeps: map[int64]int64{}, walls: map[int64]span{},
 		failing: map[int64]lastTry{}, names: secrets(cfg), segments: map[int64]bool{}, peaks: map[int64]int64{}, ended: map[int64]bool{}, gauges: map[int64][]gaugeFacts{}, trace: map[int64]*sampleFacts{}, outcomes: map[ledger.Outcome]int64{}, series: map[string]*stats.Column{}}
+	f.promptFacts = newPromptFacts(cfg, filesRoot)
 	if cfg.Workload.Unique {
 		f.prompts = map[[16]byte]int64{}
 	}
@@ -185,6 +188,7 @@ func (f *facts) row(r *ledger.Row) {
 	if r.Base != f.cfg.Workload.BaseCommit {
 		f.badBase.add("%s carries base %q, the config %q", who, r.Base, f.cfg.Workload.BaseCommit)
 	}
+	f.promptFacts.row(r, who)
 	if r.Worker >= f.cfg.Workers {
 		f.badWorker.add("%s ran on worker %d of %d", who, r.Worker, f.cfg.Workers)
 	}

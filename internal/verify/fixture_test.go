@@ -5,9 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"crypto/sha256"
-	"encoding/hex"
-
 	"cotenant/internal/ledger"
 )
 
@@ -45,10 +42,13 @@ func readRun(t testing.TB, dir string) *run {
 func (r *run) writeFiles(t testing.TB, dir string) {
 	t.Helper()
 	cfg := marshal(t, r.cfg)
-	sum := sha256.Sum256(cfg)
+	sum, err := ledger.HashConfig(r.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range r.events {
 		if r.events[i].Kind == ledger.EventStart && r.events[i].ConfigSHA256 == "" {
-			r.events[i].ConfigSHA256 = hex.EncodeToString(sum[:])
+			r.events[i].ConfigSHA256 = sum
 		}
 	}
 	write(t, filepath.Join(dir, ledger.ConfigFile), cfg)

@@ -124,7 +124,12 @@ func buffered(r *ledger.Row) bool {
 
 // secrets lists what must not stand in clear anywhere but in config.json.
 func secrets(cfg *ledger.Config) []string {
-	out := []string{cfg.Secret}
+	var out []string
+	for _, s := range []string{cfg.Secret, cfg.PlaceSecret} {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
 	for _, raw := range []string{cfg.Endpoint, cfg.MetricsURL} {
 		if raw == "" {
 			continue

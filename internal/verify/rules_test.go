@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"cotenant/internal/ledger"
+	"cotenant/internal/loadgen"
 )
 
 // A fixture is a good run with one thing wrong: everything else, hashes included, is made to fit again.
@@ -98,6 +99,13 @@ var fixtures = []fixture{
 	}},
 	{rule: "R-BASE-01", run: func(r *run) { r.ok(20).Base = r.ok(20).PromptCommit }},
 	{rule: "R-PROMPT-01", run: func(r *run) { r.ok(20).PromptCommit = r.ok(21).PromptCommit }},
+	{rule: "R-PROMPT-02", run: func(r *run) {
+		w, err := loadgen.New(loadgen.Options{Seed: 7})
+		if err != nil {
+			panic(err)
+		}
+		r.cfg.Workload.Name, r.cfg.Workload.SHA256, r.cfg.Workload.Unique = loadgen.Version, w.Hash(), false
+	}},
 	{rule: "R-TOK-01", run: func(r *run) {
 		x := r.ok(20)
 		x.Deltas = x.CompletionTokens.V + 1

@@ -31,7 +31,7 @@ func simulate(t testing.TB, contexts int64) *run {
 	s := &simulation{rng: newRand(contexts), commit: commit, used: map[int64]bool{}}
 	s.cfg = ledger.Config{
 		SchemaVersion: ledger.SchemaVersion, Operation: ledger.Operation, Document: "config",
-		RunID: fmt.Sprintf("%032x", contexts), RunOrdinal: 3, Secret: secret, StartedWallUS: 1_796_000_000_000_000,
+		RunID: fmt.Sprintf("%032x", contexts), RunOrdinal: 3, Secret: secret, PlaceSecret: fmt.Sprintf("%064x", contexts+1), StartedWallUS: 1_796_000_000_000_000,
 		Contract: ledger.ContractPlain, Contexts: contexts, TurnsPerContext: 1, Workers: workers, MaxAttempts: 3,
 		Endpoint: "http://127.0.0.1:18080/v1", EndpointScope: ledger.ScopeLoopback, API: "chat.completions", Model: "simulated",
 		HeaderNames: []string{}, ConnectionPolicy: "keepalive",
@@ -43,7 +43,10 @@ func simulate(t testing.TB, contexts int64) *run {
 		ResourceUS: 1e6, TokenSource: ledger.TokenSourceUsage, Definitions: ledger.Definitions(), RulesVersion: RulesVersion,
 		Client: ledger.Build{Version: "simulated", Go: "go1.26", OS: "linux", Arch: "amd64", CPUs: 2, BinarySHA256: fmt.Sprintf("%064x", 2)},
 	}
-	if s.cfg.EndpointCommitment = commit.Commit(ledger.LabelEndpoint, []byte(s.cfg.Endpoint)); contexts >= ledger.DeepRung {
+	if err := s.cfg.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	if contexts >= ledger.DeepRung {
 		s.cfg.EndpointScope = ledger.ScopePrivate
 	}
 	s.load(base)

@@ -202,7 +202,7 @@ func load(dir string, opts Options) (*evidence, error) {
 
 // compute sums the run up twice. Rows are read once, for both computations: there may be a million.
 func (e *evidence) compute() (err error) {
-	if e.facts, err = gather(e.folder); err != nil {
+	if e.facts, err = gather(e.folder, e.claimed.FilesRoot); err != nil {
 		return err
 	}
 	e.computed, err = ledger.Summarize(ledger.Run{Config: e.folder.Config, ConfigSHA256: e.folder.ConfigSHA256, Files: e.actual,

@@ -43,7 +43,8 @@ func newSoak() *cobra.Command {
 			"config before the first request, a row per attempt, samples of client and server, and a ledger that `cotenant verify`\n" +
 			"computes again. Tasks come from a seed, with an oracle that knows each answer, or from --prompts.\n" +
 			"--contract controlled makes a bad base fail its canary and rolls it back, does planned faults to one context of 64, parks each\n" +
-			"conversation on disk between its turns, and waits for the server's gauges to come back.\n" +
+			"conversation on disk between its turns, and waits for the server's gauges to come back. --contract orchestration claims\n" +
+			"retirement, accounting and memory of the client, and nothing about a server.\n" +
 			"Rungs 100, 1,000, 10,000, 100,000 and 1,000,000 can be admitted; any other number runs too.\n" +
 			"The first interrupt drains and writes the ledger; --resume goes on. A second one stops at once.",
 		Args: usageArgs(cobra.NoArgs),
@@ -56,7 +57,7 @@ func newSoak() *cobra.Command {
 	f.Int64Var(&s.opts.Workers, "workers", 4, "requests in flight at once")
 	f.StringVar(&s.opts.Out, "out", "", "run folder; must be empty or new unless --resume")
 	f.BoolVar(&s.opts.Resume, "resume", false, "go on with the run in --out")
-	f.StringVar(&s.opts.Contract, "contract", ledger.ContractPlain, "what the run is held to: plain or controlled (canary and rollback, faults, parked turns; admitted from 10,000 contexts)")
+	f.StringVar(&s.opts.Contract, "contract", ledger.ContractPlain, "what the run is held to: plain, controlled (canary and rollback, faults, parked turns; admitted from 10,000 contexts) or orchestration (about the client alone, against an endpoint that computes nothing; admitted from 10,000)")
 	f.Int64Var(&s.opts.Turns, "turns", 0, "questions of a context, parked on disk between them (default 1; controlled 2)")
 	f.StringVar(&s.keyFile, "api-key-file", "", "file with the API key (default: COTENANT_API_KEY)")
 	f.StringArrayVar(&s.headers, "header", nil, "header to send, `Name: value`; repeatable")

@@ -231,13 +231,13 @@ func explainRules(w io.Writer, asJSON bool) error {
 	fmt.Fprintln(w, "\nAsked of a run folder, by contract and from how many contexts")
 	fmt.Fprint(w, "| rule       |")
 	for _, at := range ladder {
-		fmt.Fprintf(w, " %-16s |", fmt.Sprintf("%s %d", at.Contract, at.From))
+		fmt.Fprintf(w, " %-19s |", fmt.Sprintf("%s %d", at.Contract, at.From))
 	}
 	fmt.Fprintln(w, " demands")
 	for _, r := range verify.Rules() {
 		fmt.Fprintf(w, "| %-10s |", r.ID)
 		for _, at := range ladder {
-			fmt.Fprintf(w, " %-16s |", map[bool]string{true: "yes", false: "-"}[r.Asks(at.Contract, at.From)])
+			fmt.Fprintf(w, " %-19s |", map[bool]string{true: "yes", false: "-"}[r.Asks(at.Contract, at.From)])
 		}
 		fmt.Fprintln(w, " "+r.Title)
 	}

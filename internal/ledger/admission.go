@@ -37,6 +37,9 @@ func admission(l *Ledger, rows *rowSum, res *resourceSum) Admission {
 	if rows.control != nil {
 		rows.control.against(l, against)
 	}
+	if l.Contract == ContractOrchestration {
+		orchestrationAgainst(l, against)
+	}
 	for _, code := range AdmissionCodes() {
 		if against[code] {
 			a.Why = append(a.Why, code)

@@ -35,7 +35,7 @@ func (c *Config) Check() error {
 		return fmt.Errorf("nonce has %d bytes: the limit is %d", len(c.Nonce), MaxNonce)
 	case c.Contexts < 1 || c.Contexts > MaxContexts:
 		return fmt.Errorf("contexts %d: want 1 to %d", c.Contexts, MaxContexts)
-	case c.Contract == ContractPlain && c.TurnsPerContext != 1:
+	case c.Contract != ContractControlled && c.TurnsPerContext != 1:
 		return fmt.Errorf("turns_per_context %d: the contract %s has 1", c.TurnsPerContext, c.Contract)
 	case c.TurnsPerContext < 1 || c.TurnsPerContext > MaxTurns:
 		return fmt.Errorf("turns_per_context %d: want 1 to %d", c.TurnsPerContext, MaxTurns)

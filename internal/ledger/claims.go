@@ -34,6 +34,31 @@ func claims(l *Ledger) ([]Claim, []Statement) {
 	claim("in_flight", "largest number of requests in flight at once, observed", Some(l.Peaks.InFlight), "requests", "/peaks/in_flight",
 		"between a request's last byte sent and its response's end, as the client saw them")
 	claim("client_memory", "largest resident memory of the client", l.Peaks.ClientHWMBytes, "bytes", "/peaks/client_hwm_bytes", clientMemoryBound(l))
+	if l.Contract != ContractOrchestration {
+		claimServer(l, claim)
+	}
+	if l.Oracle.Checked > 0 {
+		claim("tasks_right", "results whose answer the task's oracle accepts", Some(l.Oracle.Passed), "results", "/oracle/passed",
+			fmt.Sprintf("of %d generated tasks that were checked; not a measure of usefulness beyond them", l.Oracle.Checked))
+	}
+	if l.Contract == ContractOrchestration {
+		claimOrchestration(l, claim)
+		return out, nonClaims(l)
+	}
+	for i, g := range l.GPUs {
+		claimGPU(l, i, g, claim)
+	}
+	for i, s := range l.Series {
+		claimSeries(l, i, s, claim)
+	}
+	if l.Controlled != nil {
+		claimControlled(l, claim)
+	}
+	return out, nonClaims(l)
+}
+
+// claimServer claims what the server took and how fast its answers came, which an endpoint that computes nothing doesn't show.
+func claimServer(l *Ledger, claim func(id, statement string, v Opt, unit, evidence, bound string)) {
 	claim("server_memory", "largest resident memory of the server's processes, sampled", l.Peaks.ServerRSSBytes, "bytes", "/peaks/server_rss_bytes",
 		"host memory, a sample every period_us; device memory is another series")
 	rateBound := "observed provider usage over the run's wall time; not a kernel's or the server's own rate"
@@ -48,20 +73,6 @@ func claims(l *Ledger) ([]Claim, []Statement) {
 			claim(ClaimTTFT, "median time to first token", l.Times.TTFT.P50.ValueUS, "us", "/times/ttft/p50/value_us", "of this run's sample")
 		}
 	}
-	if l.Oracle.Checked > 0 {
-		claim("tasks_right", "results whose answer the task's oracle accepts", Some(l.Oracle.Passed), "results", "/oracle/passed",
-			fmt.Sprintf("of %d generated tasks that were checked; not a measure of usefulness beyond them", l.Oracle.Checked))
-	}
-	for i, g := range l.GPUs {
-		claimGPU(l, i, g, claim)
-	}
-	for i, s := range l.Series {
-		claimSeries(l, i, s, claim)
-	}
-	if l.Controlled != nil {
-		claimControlled(l, claim)
-	}
-	return out, nonClaims(l)
 }
 
 // claimControlled claims what the contract's terms came to.
@@ -85,6 +96,11 @@ func claimControlled(l *Ledger, claim func(id, statement string, v Opt, unit, ev
 		"of a closed loop, where it grows with contexts over workers")
 	claim("queue_age_p95_upper", "95th percentile of the time from a turn's being ready to its being sent, 99 % upper bound", boundOf(l.Times.QueueAge.P95), "us",
 		"/times/queue_age/p95/upper_us", "if turns are independent draws")
+	claimReconciled(l, claim)
+}
+
+// claimReconciled claims the counts on which server and client agree.
+func claimReconciled(l *Ledger, claim func(id, statement string, v Opt, unit, evidence, bound string)) {
 	for i, r := range l.Reconciliation {
 		unit := "tokens"
 		if r.Quantity == SeriesRequests || r.Quantity == SeriesAborted {
@@ -163,7 +179,10 @@ func nonClaims(l *Ledger) []Statement {
 	if l.Counts.Resent > 0 {
 		add("sent_once", "%d attempts were open when a segment was killed and were sent again: the server may have answered them twice", l.Counts.Resent)
 	}
-	if l.Controlled != nil && len(l.Reconciliation) == 0 {
+	if l.Contract == ContractOrchestration {
+		add("server", "the contract %s is about the client: the endpoint's answers are checked and counted, and its times, rates and memory establish nothing", l.Contract)
+	}
+	if (l.Controlled != nil || l.Contract == ContractOrchestration) && len(l.Reconciliation) == 0 {
 		add("reconciliation", "counters are set against the client's where one server exposes them to one segment; this run has %d segments", l.Segments)
 	}
 	if l.Nonce != "" {

@@ -2,12 +2,13 @@ package ledger
 
 // Contracts of a soak.
 const (
-	ContractPlain      = "plain"      // one turn, no faults: the closed loop that peers are compared on
-	ContractControlled = "controlled" // canary, rollback, faults, parked turns: see ControlPlan
+	ContractPlain         = "plain"         // one turn, no faults: the closed loop that peers are compared on
+	ContractControlled    = "controlled"    // canary, rollback, faults, parked turns: see ControlPlan
+	ContractOrchestration = "orchestration" // one turn, against an endpoint that computes nothing: about the client alone
 )
 
 // Contracts lists them.
-func Contracts() []string { return []string{ContractPlain, ContractControlled} }
+func Contracts() []string { return []string{ContractPlain, ContractControlled, ContractOrchestration} }
 
 // Scopes of an endpoint's address.
 const (
@@ -89,6 +90,12 @@ const (
 	MaxTurns              = 64
 )
 
+// Terms of the contract orchestration.
+const (
+	OrchestrationRung = 10_000      // the lowest rung that it can be admitted at
+	MaxClientBytes    = 256_000_000 // the client's resident memory stays below
+)
+
 // Workload is what the contexts ask.
 type Workload struct {
 	Name       string `json:"name"` // loadgen's Source.Name
@@ -142,6 +149,7 @@ type Defs struct {
 	InterToken   string `json:"inter_token"`
 	QueueAge     string `json:"queue_age"`
 	SendLag      string `json:"send_lag"`
+	SlotLag      string `json:"slot_lag"`
 	Wall         string `json:"wall"`
 	Rate         string `json:"rate"`
 	Tokens       string `json:"tokens"`
@@ -167,6 +175,7 @@ func Definitions() Defs {
 		LatencyFull:  "picked of a turn's first attempt to end of its last: connecting, waiting and retries included",
 		QueueAge:     "queued to sent of a turn's first attempt: a turn is queued when the turn before it has ended, one that was left by an earlier segment and every first one when its segment starts",
 		SendLag:      "picked to sent of a turn's first attempt: connecting and the client's own delay",
+		SlotLag:      "max(0, sent - the later of queued and the end of the row before it of the same worker and segment) of a turn's first attempt that was sent and has such a row: what the client itself takes between an answer and the next request. Waits at quiet points are in it",
 		Wall:         "sum over segments of the first picked to the last end",
 		Rate:         "count over wall, rounded down to a whole number per 10^6 seconds",
 		Tokens:       "the provider's usage object; null where none came; never the requested number. text_tokens: completion_tokens, less one where finish_reason is stop and exactly one delta fewer came, which is the end-of-sequence token",

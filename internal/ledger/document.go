@@ -134,6 +134,7 @@ type Times struct {
 	Adjusted     Distribution `json:"latency_adjusted"` // over all submitted turns, a failure as plus infinity
 	QueueAge     Distribution `json:"queue_age"`
 	SendLag      Distribution `json:"send_lag"`
+	SlotLag      Distribution `json:"slot_lag"` // what the client takes between an answer and the next request
 }
 
 // Distribution of n times in µs.
@@ -216,6 +217,7 @@ type Samples struct {
 	ClientCPUUS    Opt   `json:"client_cpu_us" ledger:"signed"` // last minus first, summed over segments
 	ServerCPUUS    Opt   `json:"server_cpu_us" ledger:"signed"`
 	HostBusyUS     Opt   `json:"host_busy_us" ledger:"signed"`
+	OtherCPUUS     Opt   `json:"other_cpu_us"`     // host_busy less client and server, 0 at least: everything else on the machine; null where one of them is
 	ClientSharePPM Opt   `json:"client_share_ppm"` // of the CPU time that the host's cores had; null in process
 }
 
@@ -313,13 +315,17 @@ const (
 	WhyFaults       = "faults"         // a planned fault wasn't done, didn't show, or wasn't recovered from
 	WhyParking      = "parking"        // a conversation wasn't parked, or came back another
 	WhyQuiet        = "not_quiet"      // the server's gauges didn't come back
-	WhyReconcile    = "counters"       // a counter of the server lies outside its declared bounds
+	WhyReconcile    = "counters"       // a counter of the server lies outside its declared bounds, or isn't there where the contract needs it
+	WhyTasks        = "tasks_wrong"    // a result that no oracle has found right
+	WhyMemory       = "client_memory"  // the client's memory isn't known, isn't its own, or isn't below MaxClientBytes
+	WhyConnections  = "connections"    // more connections than workers need
 )
 
 // AdmissionCodes lists them in their order.
 func AdmissionCodes() []string {
 	return []string{WhyNotARung, WhyNotFinished, WhyIncomplete, WhyFailed, WhyUsage, WhyWorkers, WhyPeak, WhySamples,
-		WhyResources, WhyTokens, WhySharedBase, WhyServerChange, WhyTerms, WhyCanary, WhyFaults, WhyParking, WhyQuiet, WhyReconcile}
+		WhyResources, WhyTokens, WhySharedBase, WhyServerChange, WhyTerms, WhyCanary, WhyFaults, WhyParking, WhyQuiet, WhyReconcile,
+		WhyTasks, WhyMemory, WhyConnections}
 }
 
 // Rungs are the only numbers of contexts that can be admitted.
@@ -328,7 +334,18 @@ func Rungs() []int64 { return []int64{100, 1_000, 10_000, 100_000, 1_000_000} }
 // IsRung reports whether contexts is a rung.
 func IsRung(contexts int64) bool { return slices.Contains(Rungs(), contexts) }
 
+// LowestRung is the first rung that a run under contract can be admitted at.
+func LowestRung(contract string) int64 {
+	switch contract {
+	case ContractControlled:
+		return ControlledRung
+	case ContractOrchestration:
+		return OrchestrationRung
+	}
+	return Rungs()[0]
+}
+
 // IsRungOf reports whether contexts is a rung that a run under contract can be admitted at.
 func IsRungOf(contract string, contexts int64) bool {
-	return IsRung(contexts) && (contract != ContractControlled || contexts >= ControlledRung)
+	return IsRung(contexts) && contexts >= LowestRung(contract)
 }

@@ -158,6 +158,9 @@ func (s *resourceSum) into(l *Ledger, rows map[int64]*rowSegment, ended map[int6
 		delta(&m.ServerCPUUS, g.serverFirst, g.serverLast)
 		delta(&m.HostBusyUS, g.hostFirst, g.hostLast)
 	}
+	if m.HostBusyUS.OK && m.ClientCPUUS.OK && m.ServerCPUUS.OK && !l.InProcess {
+		m.OtherCPUUS = Some(max(0, m.HostBusyUS.V-m.ClientCPUUS.V-m.ServerCPUUS.V))
+	}
 	m.Covered = true
 	for k, r := range rows {
 		g := s.segments[k]

@@ -26,7 +26,7 @@ type rowSum struct {
 	oracle   Oracle
 	tasks    map[string]*TaskScore
 
-	ttft, firstContent, latency, lastToken, latencyFull, interToken, queueAge, sendLag times
+	ttft, firstContent, latency, lastToken, latencyFull, interToken, queueAge, sendLag, slotLag times
 
 	resultEnds                   stats.Column // of usage-bearing results
 	endedPeak                    int64        // in flight, over segments that ended
@@ -53,7 +53,8 @@ type contextSum struct {
 
 type rowSegment struct {
 	firstPicked, lastEnd int64
-	starts, ends         stats.Column // of attempts that were sent
+	free                 map[int64]int64 // the end of each worker's last row
+	starts, ends         stats.Column    // of attempts that were sent
 }
 
 func newRowSum(cfg *Config) *rowSum {
@@ -82,7 +83,7 @@ func (s *rowSum) add(r *Row) error {
 		s.workersBad = true
 	}
 	s.spend(r)
-	s.place(r)
+	free, busy := s.place(r)
 	if r.Context >= s.cfg.Contexts || r.Turn >= s.cfg.TurnsPerContext {
 		s.counts.Strays++
 		return nil
@@ -104,6 +105,9 @@ func (s *rowSum) add(r *Row) error {
 		c.tried = true
 		s.queueAge.between(Some(r.QueuedUS), r.SentUS)
 		s.sendLag.between(Some(r.PickedUS), r.SentUS)
+		if busy && r.SentUS.OK {
+			s.slotLag.add(max(0, r.SentUS.V-max(free, r.QueuedUS)))
+		}
 		if r.Outcome != OK {
 			s.retried[r.Context] = firsts{r.Segment, r.PickedUS}
 		}
@@ -135,11 +139,11 @@ func (s *rowSum) spend(r *Row) {
 	}
 }
 
-// place puts an attempt onto its segment's time line.
-func (s *rowSum) place(r *Row) {
+// place puts an attempt onto its segment's time line. It returns the end of the row before it of its worker, if there is one.
+func (s *rowSum) place(r *Row) (free int64, busy bool) {
 	g := s.segments[r.Segment]
 	if g == nil {
-		g = &rowSegment{firstPicked: r.PickedUS, lastEnd: r.EndUS}
+		g = &rowSegment{firstPicked: r.PickedUS, lastEnd: r.EndUS, free: map[int64]int64{}}
 		s.segments[r.Segment] = g
 	}
 	g.firstPicked, g.lastEnd = min(g.firstPicked, r.PickedUS), max(g.lastEnd, r.EndUS)
@@ -147,6 +151,9 @@ func (s *rowSum) place(r *Row) {
 		g.starts.Add(r.SentUS.V)
 		g.ends.Add(r.EndUS)
 	}
+	free, busy = g.free[r.Worker]
+	g.free[r.Worker] = r.EndUS
+	return free, busy
 }
 
 // result takes an attempt that is its turn's result.
@@ -275,7 +282,7 @@ func (s *rowSum) into(l *Ledger, ended map[int64]bool) {
 	l.Rates = s.rates(l.WallUS)
 	l.Times = Times{TTFT: s.ttft.distribution(0), FirstContent: s.firstContent.distribution(0), Latency: s.latency.distribution(0),
 		LastToken: s.lastToken.distribution(0), LatencyFull: s.latencyFull.distribution(0), InterToken: s.interToken.distribution(0),
-		Adjusted: s.latency.distribution(s.counts.Failed), QueueAge: s.queueAge.distribution(0), SendLag: s.sendLag.distribution(0)}
+		Adjusted: s.latency.distribution(s.counts.Failed), QueueAge: s.queueAge.distribution(0), SendLag: s.sendLag.distribution(0), SlotLag: s.slotLag.distribution(0)}
 	l.Oracle = s.score0()
 }
 

@@ -24,6 +24,9 @@ type bodyMaker struct {
 	includeUsage bool
 	sampling     []member
 	extra        []byte // members as sent, without braces; empty: none
+
+	base        loadgen.Message // what most requests begin with, and its JSON
+	baseEncoded []byte
 }
 
 type member struct {
@@ -37,6 +40,12 @@ func newBodyMaker(o *Options) (*bodyMaker, error) {
 	names, extra, err := parseExtra(o.BodyJSON)
 	if err != nil {
 		return nil, err
+	}
+	if first := o.Source.Task(0).Messages; len(first) > 1 {
+		m.base = first[0]
+		if m.baseEncoded, err = json.Marshal(m.base); err != nil {
+			return nil, fmt.Errorf("encoding messages: %w", err)
+		}
 	}
 	m.extra = extra
 	add := func(name string, given bool, value string) error {
@@ -107,12 +116,21 @@ func (m *bodyMaker) append(dst []byte, messages []loadgen.Message) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	list, err := json.Marshal(messages)
-	if err != nil {
-		return nil, fmt.Errorf("encoding messages: %w", err)
-	}
 	dst = append(append(dst, `{"model":`...), model...)
-	dst = append(append(dst, `,"messages":`...), list...)
+	dst = append(dst, `,"messages":[`...)
+	for i, msg := range messages {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		encoded := m.baseEncoded
+		if encoded == nil || msg != m.base {
+			if encoded, err = json.Marshal(msg); err != nil {
+				return nil, fmt.Errorf("encoding messages: %w", err)
+			}
+		}
+		dst = append(dst, encoded...)
+	}
+	dst = append(dst, ']')
 	dst = append(dst, `,"stream":true`...)
 	if m.includeUsage {
 		dst = append(dst, `,"stream_options":{"include_usage":true}`...)

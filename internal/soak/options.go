@@ -125,7 +125,7 @@ func (o *Options) fill() error {
 	}
 	switch {
 	case !slices.Contains(ledger.Contracts(), o.Contract):
-		return usage("contract %q isn't known; this version has %s", o.Contract, strings.Join(ledger.Contracts(), " and "))
+		return usage("contract %q isn't known; this version has %s", o.Contract, strings.Join(ledger.Contracts(), ", "))
 	case o.Contexts < 1 || o.Contexts > ledger.MaxContexts:
 		return usage("contexts %d: want 1 to %d", o.Contexts, ledger.MaxContexts)
 	case o.Workers < 1 || o.Workers > ledger.MaxWorkers:
@@ -169,9 +169,12 @@ func (o *Options) fill() error {
 
 // checkContract checks what the contract asks of the other options.
 func (o *Options) checkContract() error {
-	if o.Contract == ledger.ContractPlain {
-		if o.Turns != 1 {
+	if o.Contract != ledger.ContractControlled {
+		switch {
+		case o.Turns != 1:
 			return usage("turns %d: the contract %s has one turn; --contract %s has several", o.Turns, o.Contract, ledger.ContractControlled)
+		case o.Contract == ledger.ContractOrchestration && !o.Source.Task(0).HasOracle:
+			return usage("the contract %s needs tasks whose answers an oracle knows", o.Contract)
 		}
 		return nil
 	}

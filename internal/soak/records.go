@@ -157,6 +157,13 @@ func (r *records) remaining() int64 {
 	return r.left
 }
 
+// drop gives the records' memory back: nothing is asked of them any more.
+func (r *records) drop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list, r.queue = nil, nil
+}
+
 // note adds a row to a record; retry says whether its outcome may be tried again.
 func (rec *record) note(row *ledger.Row, retry bool, maxAttempts, turns int64) {
 	if rec.attempts < 1<<16-1 {

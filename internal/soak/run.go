@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -133,6 +134,9 @@ func (s *session) finish(ctx context.Context) (*Result, error) {
 	err = errors.Join(err, s.sampler.event(ledger.EventPeak, ledger.Some(peak), ""), s.w.Event(end))
 	err = errors.Join(err, s.slots.remove())
 	s.slots = nil
+	s.records.drop()
+	// The sums grow by some 25 bytes a context. Garbage of rows that are read again must not double that.
+	defer debug.SetGCPercent(debug.SetGCPercent(25))
 	l, closing := s.w.Close()
 	if err = errors.Join(err, closing); err != nil {
 		return nil, fmt.Errorf("the run couldn't be recorded: %w", err)

@@ -10,7 +10,7 @@ import (
 
 func rung(e *evidence) (string, string) {
 	ladder, low := "100, 1,000, 10,000, 100,000, 1,000,000", true
-	if e.config.Contract == ledger.ContractControlled {
+	if e.config.Contract != ledger.ContractPlain {
 		ladder, low = "10,000, 100,000, 1,000,000", false
 	}
 	switch e.config.Contexts {

@@ -77,7 +77,7 @@ func distributions(e *evidence) (string, string) {
 	}{{"ttft", "ttft", &t.TTFT, 0}, {"first_content", "first_content", &t.FirstContent, 0}, {"latency", "latency", &t.Latency, 0},
 		{"last_token", "last_token", &t.LastToken, 0}, {"latency_from_picked", "latency_from_picked", &t.LatencyFull, 0},
 		{"inter_token", "inter_token", &t.InterToken, 0}, {"latency_adjusted", "latency", &t.Adjusted, failed},
-		{"queue_age", "queue_age", &t.QueueAge, 0}, {"send_lag", "send_lag", &t.SendLag, 0}} {
+		{"queue_age", "queue_age", &t.QueueAge, 0}, {"send_lag", "send_lag", &t.SendLag, 0}, {"slot_lag", "slot_lag", &t.SlotLag, 0}} {
 		if own := ownDistribution("/times/"+d.name, d.dist, sorted(e.facts.series[d.from]), d.infinite); own != "" {
 			return own, ""
 		}

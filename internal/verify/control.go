@@ -260,6 +260,13 @@ func reconciled(e *evidence) (string, string) {
 	if e.computed.Segments != 1 || e.computed.Samples.ServerRestarts > 0 {
 		return "", "counters of one server are set against one segment: this run has several, or several servers"
 	}
+	if e.config.Contract == ledger.ContractOrchestration {
+		for _, name := range []string{ledger.SeriesRequests, ledger.SeriesPromptTokens, ledger.SeriesOutputTokens} {
+			if !slices.ContainsFunc(e.computed.Reconciliation, func(r ledger.Reconciliation) bool { return r.Quantity == name }) {
+				return "the endpoint has no " + name + " that could be set against the client's", ""
+			}
+		}
+	}
 	if len(e.computed.Reconciliation) == 0 {
 		return "", "the server exposes no counter"
 	}

@@ -50,21 +50,23 @@ type facts struct {
 	badTime, badOutcome, badTokens, badBuffered, badBase, badWorker, badRetry, badPrompt, leak violation
 	badCounter, badMemory, badServer                                                           violation
 
-	contexts  []contextFacts
-	strays    int64
-	rows      int64
-	retries   int64
-	lanes     map[lane]*laneSpans
-	edges     map[int64]*stats.Column // by segment; see edge
-	sweeps    map[int64]int64         // what peak has found
-	walls     map[int64]span
-	prompts   map[[16]byte]int64 // commitment to context, where prompts must be unique
-	failing   map[int64]lastTry
-	names     []string // that must not show in clear
-	firstKind string   // of the first event
-	segments  map[int64]bool
-	peaks     map[int64]int64 // by segment, from peak events
-	badStart  violation
+	contexts   []contextFacts
+	strays     int64
+	rows       int64
+	retries    int64
+	opened     int64 // attempts that opened a connection
+	reconnects int64
+	lanes      map[lane]*laneSpans
+	edges      map[int64]*stats.Column // by segment; see edge
+	sweeps     map[int64]int64         // what peak has found
+	walls      map[int64]span
+	prompts    map[[16]byte]int64 // commitment to context, where prompts must be unique
+	failing    map[int64]lastTry
+	names      []string // that must not show in clear
+	firstKind  string   // of the first event
+	segments   map[int64]bool
+	peaks      map[int64]int64 // by segment, from peak events
+	badStart   violation
 
 	badConfigHash violation
 	ended         map[int64]bool
@@ -178,6 +180,10 @@ func (f *facts) row(r *ledger.Row) {
 	if r.Attempt > 1 {
 		f.retries++
 	}
+	if !r.ConnReused {
+		f.opened++
+	}
+	f.reconnects += r.Reconnects
 	who := attemptName{r, f.cfg.TurnsPerContext > 1}
 	if why := timeOrder(r); why != "" {
 		f.badTime.add("%s: %s", who, why)
@@ -203,7 +209,7 @@ func (f *facts) row(r *ledger.Row) {
 	f.tokens.spent += spent
 	f.mostSpent = max(f.mostSpent, spent)
 	f.tokens.wasted += r.WastedTokens
-	f.placement(r)
+	free, busy := f.placement(r)
 	if r.Context >= f.cfg.Contexts || r.Turn >= f.cfg.TurnsPerContext {
 		f.strays++
 		return
@@ -218,6 +224,9 @@ func (f *facts) row(r *ledger.Row) {
 		return
 	}
 	c.any = true
+	if c.tries == 0 && busy && r.SentUS.OK {
+		f.time("slot_lag", max(0, r.SentUS.V-max(free, r.QueuedUS)))
+	}
 	f.attempt(r, c, who)
 	f.prompt(r, who)
 	if f.control != nil {

@@ -82,7 +82,7 @@ func countSums(l *ledger.Ledger) string {
 	for _, o := range c.Outcomes {
 		outcomes += o.Count
 	}
-	return mismatch("/counts/submitted", c.Submitted, c.Completed+c.Failed, "/counts/turns", c.Turns, c.Completed, "/counts/turns", c.Turns, c.UsageResponses+c.UsageMissing,
+	return mismatch("/counts/submitted", c.Submitted, c.Completed+c.Failed, "/counts/turns covers completed", c.Turns >= c.Completed*l.TurnsPerContext, true, "/counts/turns", c.Turns, c.UsageResponses+c.UsageMissing,
 		"/counts/attempts", c.Attempts, outcomes, "/counts/submitted within contexts", c.Submitted <= l.Contexts, true, "/counts/retries within attempts", c.Retries <= c.Attempts, true)
 }
 
@@ -115,7 +115,7 @@ func distributionsOf(l *ledger.Ledger) []struct {
 		d    *ledger.Distribution
 		n    int64
 	}{{"ttft", &t.TTFT, c.Turns - c.TTFTMissing}, {"first_content", &t.FirstContent, -1}, {"latency", &t.Latency, -1}, {"last_token", &t.LastToken, -1}, {"latency_from_picked", &t.LatencyFull, -1},
-		{"inter_token", &t.InterToken, -1}, {"latency_adjusted", &t.Adjusted, t.Latency.N + c.Failed}, {"queue_age", &t.QueueAge, c.Submitted}, {"send_lag", &t.SendLag, -1}}
+		{"inter_token", &t.InterToken, -1}, {"latency_adjusted", &t.Adjusted, t.Latency.N + c.Failed}, {"queue_age", &t.QueueAge, c.Submitted}, {"send_lag", &t.SendLag, -1}, {"slot_lag", &t.SlotLag, -1}}
 }
 
 func timesInOrder(l *ledger.Ledger) string {
@@ -172,7 +172,7 @@ func peakWithin(l *ledger.Ledger) string {
 // admissionFits compares the reasons that need no rows.
 func admissionFits(l *ledger.Ledger) string {
 	a, c, m := &l.Admission, &l.Counts, &l.Samples
-	if isRung := ledger.IsRung(l.Contexts); a.Rung.OK != isRung || isRung && a.Rung.V != l.Contexts {
+	if isRung := ledger.IsRungOf(l.Contract, l.Contexts); a.Rung.OK != isRung || isRung && a.Rung.V != l.Contexts {
 		return fmt.Sprintf("/admission/rung is %s at %d contexts", opt(a.Rung), l.Contexts)
 	}
 	if a.Admitted != (len(a.Why) == 0) {

@@ -21,7 +21,7 @@ type Rule struct {
 
 // Rules lists all rules in the order in which they are judged. A rule follows those that it rests on.
 func Rules() []Rule {
-	readable, controlled := []string{"R-FORM-02"}, []string{ledger.ContractControlled}
+	readable, controlled, orchestration := []string{"R-FORM-02"}, []string{ledger.ContractControlled}, []string{ledger.ContractOrchestration}
 	rules := []Rule{
 		{ID: "R-FORM-01", Title: "ledger.json is in canonical form",
 			Explain: "One ledger has one sequence of bytes (RFC 8785, integers only), so that a hash of it means its content and nothing can hide in its form.",
@@ -57,7 +57,7 @@ func Rules() []Rule {
 			Explain: "Load tools differ in what starts and stops each clock, which tokens count and how a percentile is taken. The choices of schema_version are written out in config and ledger, and are no others.",
 			check:   definitions},
 		{ID: "R-RUNG-01", Title: "the number of contexts is a rung",
-			Explain: "Only 100, 1,000, 10,000, 100,000 and 1,000,000 contexts can be admitted, under the contract controlled only those from 10,000 up; anything else is not_a_rung.",
+			Explain: "Only 100, 1,000, 10,000, 100,000 and 1,000,000 contexts can be admitted, under the contracts controlled and orchestration only those from 10,000 up; anything else is not_a_rung.",
 			check:   rung},
 		{ID: "R-STAT-01", Title: "the run finished",
 			Explain: "The last segment has an end event that says finished, and the ledger's status, segments and end are those of the events.",
@@ -180,8 +180,17 @@ func Rules() []Rule {
 			Explain:   "At each quiet point nothing was open, and the sample that it speaks of shows requests running and waiting and KV memory in use no higher than the segment's first sample, within the registered limit of the last end; each segment that ended has one after its last end.",
 			Contracts: controlled, After: readable, check: quietPoints},
 		{ID: "R-REC-01", Title: "counters agree within the declared residual",
-			Explain:   "The increase of the server's counters of requests, aborts, prompt tokens, generated tokens and prefix hits is the client's count, beside what attempts that were cut can have left: between nothing and their prompts and tokens whole, and no less than what they were seen to bring.",
-			Contracts: controlled, After: []string{"R-FORM-02", "R-CTX-01", "R-FAIL-01", "R-TOK-01"}, check: reconciled},
+			Explain:   "The increase of the server's counters of requests, aborts, prompt tokens, generated tokens and prefix hits is the client's count, beside what attempts that were cut can have left: between nothing and their prompts and tokens whole, and no less than what they were seen to bring. Under the contract orchestration the counters of requests, prompt tokens and generated tokens must be there, where one segment made the run.",
+			Contracts: append(orchestration, controlled...), After: []string{"R-FORM-02", "R-CTX-01", "R-FAIL-01", "R-TOK-01"}, check: reconciled},
+		{ID: "R-ORA-02", Title: "every task was answered right",
+			Explain:   "Each turn's result was accepted by its task's oracle: an endpoint that computes nothing answers what it is asked, so that a wrong answer is one that went to another context.",
+			Contracts: orchestration, After: []string{"R-FORM-02", "R-FAIL-01", "R-ORA-01"}, check: allRight},
+		{ID: "R-MEM-01", Title: "the client's memory is bounded",
+			Explain:   "The largest resident memory (VmHWM) that a sample shows of the client is known, is not shared with a server in the same process, and lies below 256,000,000 bytes.",
+			Contracts: orchestration, After: []string{"R-FORM-02", "R-RES-03"}, check: clientMemory},
+		{ID: "R-CONN-01", Title: "connections were used again",
+			Explain:   "No more attempts opened a connection than there are workers in each segment, attempts that ended with anything but a result, and reconnects: ports can't run out.",
+			Contracts: orchestration, After: []string{"R-FORM-02", "R-CTX-01"}, check: connectionsReused},
 		{ID: "R-CTL-01", Title: "the contract's sums are those of the files",
 			Explain: "Canaries, faults by kind, parked and restored conversations and quiet points in the ledger are counted again, some of them twice.",
 			After:   []string{"R-FORM-02", "R-FAULT-01"}, check: controlledSums},
@@ -217,7 +226,8 @@ type Rung struct {
 
 // Ladder lists the places at which demands grow.
 func Ladder() []Rung {
-	return []Rung{{ledger.ContractPlain, 100}, {ledger.ContractPlain, ledger.DeepRung}, {ledger.ContractControlled, ledger.ControlledRung}}
+	return []Rung{{ledger.ContractPlain, 100}, {ledger.ContractPlain, ledger.DeepRung}, {ledger.ContractControlled, ledger.ControlledRung},
+		{ledger.ContractOrchestration, ledger.OrchestrationRung}}
 }
 
 // RuleByID finds a rule.

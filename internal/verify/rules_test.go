@@ -20,6 +20,7 @@ type fixture struct {
 	rule     string
 	contexts int64                          // 0: 100
 	control  bool                           // a run of the contract controlled, which is good but for its number of contexts
+	orch     bool                           // the same of the contract orchestration
 	run      func(r *run)                   // changes the run before its ledger is computed
 	ledger   func(l *ledger.Ledger)         // changes the ledger
 	files    func(t *testing.T, dir string) // changes what was written
@@ -195,6 +196,13 @@ var fixtures = []fixture{
 			}
 		}
 	}},
+	{rule: "R-ORA-02", orch: true, run: func(r *run) { r.ok(20).Oracle = ledger.OracleFail }},
+	{rule: "R-MEM-01", orch: true, run: func(r *run) { r.resources[len(r.resources)-1].Client.HWMBytes = ledger.Some(ledger.MaxClientBytes) }},
+	{rule: "R-CONN-01", orch: true, run: func(r *run) {
+		for n := range 8 {
+			r.ok(20 + n).ConnReused = false
+		}
+	}},
 	{rule: "R-CTL-01", control: true, ledger: func(l *ledger.Ledger) { l.Controlled.Faults[3].Recovered++ }},
 	{rule: "R-CLAIM-01", ledger: func(l *ledger.Ledger) { l.Claims[1].Value++ }},
 	{rule: "R-CLAIM-02", ledger: func(l *ledger.Ledger) { l.NonClaims = l.NonClaims[1:] }},
@@ -292,7 +300,7 @@ func TestFixtures(t *testing.T) {
 				t.Fatal(err)
 			}
 			failed := r.Failed()
-			if f.control { // of which a small run is no rung
+			if f.control || f.orch { // of which a small run is no rung
 				failed = slices.DeleteFunc(failed, func(x Result) bool { return x.Rule == "R-RUNG-01" })
 			}
 			if len(failed) != 1 || failed[0].Rule != f.rule {
@@ -318,6 +326,9 @@ func (f *fixture) build(t *testing.T) (string, Options) {
 	if f.control {
 		r = simulateControlled(t, smallControlled, 16)
 		r.parkFile(t, dir)
+	}
+	if f.orch {
+		r = simulateOrchestration(t, 100)
 	}
 	// The config's hash is filled in anew, since fixtures change configs.
 	for i := range r.events {

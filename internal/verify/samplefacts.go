@@ -13,6 +13,7 @@ type sampleFacts struct {
 	maxGap       int64
 	latest       ledger.Resource
 	inFlightPeak int64
+	clientHWM    int64
 }
 
 // samples reads resources.jsonl: order, growth of what can only grow, and what is missing.
@@ -46,6 +47,7 @@ func (f *facts) sample(r *ledger.Resource) {
 	g.n++
 	g.maxGap = max(g.maxGap, r.TUS-g.last)
 	g.last, g.latest = r.TUS, *r
+	g.clientHWM = max(g.clientHWM, r.Client.HWMBytes.Or(0))
 	g.inFlightPeak = max(g.inFlightPeak, r.Client.InFlightPeak, r.Client.InFlight)
 	if r.Client.RSSBytes.Or(0) < 1 || r.Client.HWMBytes.Or(0) < 1 {
 		f.badMemory.add("%s lacks the client's resident memory", who)

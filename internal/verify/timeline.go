@@ -19,12 +19,16 @@ type span struct {
 }
 
 // laneSpans are a lane's spans, packed: there are as many as rows.
-type laneSpans struct{ from, length, context stats.Column }
+type laneSpans struct {
+	from, length, context stats.Column
+	last                  int64 // end of the last one
+}
 
 func (l *laneSpans) add(s span) {
 	l.from.Add(s.from)
 	l.length.Add(s.to - s.from)
 	l.context.Add(s.context)
+	l.last = s.to
 }
 
 // all unpacks them, in the file's order.
@@ -46,12 +50,14 @@ func (l *laneSpans) all() []span {
 	return out
 }
 
-// placement puts the attempt onto its worker's lane and its segment's time line.
-func (f *facts) placement(r *ledger.Row) {
+// placement puts the attempt onto its worker's lane and its segment's time line. It returns the end of the lane's attempt before it, if
+// there is one.
+func (f *facts) placement(r *ledger.Row) (free int64, busy bool) {
 	k := lane{r.Segment, r.Worker}
 	if f.lanes[k] == nil {
 		f.lanes[k] = &laneSpans{}
 	}
+	free, busy = f.lanes[k].last, f.lanes[k].from.Len() > 0
 	f.lanes[k].add(span{r.PickedUS, r.EndUS, r.Context})
 	if r.SentUS.OK {
 		if f.edges[r.Segment] == nil {
@@ -65,6 +71,7 @@ func (f *facts) placement(r *ledger.Row) {
 		w = span{from: r.PickedUS, to: r.EndUS}
 	}
 	f.walls[r.Segment] = span{from: min(w.from, r.PickedUS), to: max(w.to, r.EndUS)}
+	return free, busy
 }
 
 // edge is a start or an end of an interval as one number, which sorts by time, ends before starts of the same time.

@@ -12,13 +12,13 @@ import (
 // levels is the map of docs/design.md: a package imports only packages of lower levels.
 var levels = map[string]int{
 	"chat": 0, "embedded": 0, "kvcache": 0, "loadgen": 0, "openai": 0, "scrape": 0, "stats": 0, "tokenizer": 0, "weights": 0,
-	"testenv": 0, "bounded": 0, "dl": 0, "observe": 0, "topology": 0,
+	"testenv": 0, "bounded": 0, "dl": 0, "observe": 0, "topology": 0, "report/plot": 0,
 	"backend": 1, "faultproxy": 1, "ledger": 1, "scheduler": 1, "server": 1, "weights/weightstest": 1,
 	"cuda/query": 1, "mps/query": 1, "nvml": 1, "interfere/record": 1,
 	"cuda": 2, "kernels": 2, "mps": 2,
 	"backend/cpu": 2, "soak": 2, "verify": 2, "verify/fak": 2, "recover": 2, "gputest": 2,
 	"model": 3, "inspect": 3, "partition": 3, "publish": 3, "container": 3, "container/enginetest": 1, "probe/evidence": 4,
-	"engine": 4, "probe": 5,
+	"engine": 4, "report": 4, "probe": 5,
 }
 
 // unreachable lists packages that must not be reached, even through others, and why.
@@ -27,6 +27,8 @@ var unreachable = []struct{ from, to, why string }{
 	{"soak", "server", "soak judges any endpoint as a stranger would"},
 	{"verify", "engine", "verify needs nothing but the evidence"},
 	{"verify", "server", "verify needs nothing but the evidence"},
+	{"report", "engine", "report needs nothing but the evidence"},
+	{"report", "cuda", "report needs nothing but the evidence"},
 	{"server", "engine", "server knows only its Generator interface"},
 	{"inspect", "cuda", "inspect changes nothing: it reaches cuda/query only"},
 	{"inspect", "mps", "inspect changes nothing: it reaches mps/query only"},

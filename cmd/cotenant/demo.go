@@ -108,5 +108,6 @@ func nextSteps(w io.Writer, out string) {
 		self = "go run ./cmd/cotenant"
 	}
 	fmt.Fprintf(w, "The evidence is in %s. Change a number in it and ask again: %s verify %s\n", out, self, out)
+	fmt.Fprintf(w, "Draw its page: %s report %s\n", self, out)
 	fmt.Fprintf(w, "Next: %s serve --model FILE.gguf, and in another shell: %s soak --endpoint http://127.0.0.1:8080 --out run\n", self, self)
 }

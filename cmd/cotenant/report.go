@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"cotenant/internal/probe/evidence"
+	"cotenant/internal/report"
+	"cotenant/internal/verify/fak"
+)
+
+// reportPage is the page's name in its folder, where no other is given.
+const reportPage = "report.html"
+
+// reportWritten is what `report --json` prints.
+type reportWritten struct {
+	SchemaVersion int      `json:"schema_version"`
+	Operation     string   `json:"operation"` // "report"
+	Kind          string   `json:"kind"`
+	RunIDs        []string `json:"run_ids"`
+	File          string   `json:"file"`
+	Bytes         int      `json:"bytes"`
+	SHA256        string   `json:"sha256"`
+	Numbers       int      `json:"numbers"` // values on the page, each compared with its document
+}
+
+func newReport() *cobra.Command {
+	var out string
+	var overwrite, asJSON bool
+	c := &cobra.Command{
+		Use:   "report DIR",
+		Short: "Draw a run's page: one HTML file with charts",
+		Long: "Verifies the run folder DIR and draws its page: one HTML file that needs no network and no script, for a screen of any size and\n" +
+			"for print. Each number on it is a value of the ledger that the page carries, and is read back and compared before the file is\n" +
+			"written. A folder that fails verification gets no page.\n" +
+			"A page of ours is replaced; any other file only with --overwrite.",
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if out == "" {
+				out = filepath.Join(args[0], reportPage)
+			}
+			if !strings.HasSuffix(out, ".html") { // so that no evidence can be named
+				return usagef(c, "--out %s: a page's name ends in .html", out)
+			}
+			page, err := drawPage(args)
+			if err != nil {
+				return err
+			}
+			if err := writePage(out, page.HTML, overwrite); err != nil {
+				return err
+			}
+			if asJSON {
+				sum := sha256.Sum256(page.HTML)
+				return printJSON(c.OutOrStdout(), reportWritten{1, "report", page.Kind, page.RunIDs, out, len(page.HTML), hex.EncodeToString(sum[:]), page.Numbers})
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%s: %d bytes; %d numbers, each compared with the ledger\n", out, len(page.HTML), page.Numbers)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&out, "out", "", "file to write, ending in .html (default: DIR/report.html)")
+	c.Flags().BoolVar(&overwrite, "overwrite", false, "replace a file that isn't a page of ours")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return describe(c, "a file", "0  written", "1  could not be written", "3  the folder fails verification", "4  there are no pages of what DIR is, or it can't be read")
+}
+
+// drawPage makes the page of what paths name.
+func drawPage(paths []string) (*report.Page, error) {
+	for _, path := range paths {
+		if err := drawable(path); err != nil {
+			return nil, err
+		}
+	}
+	page, err := report.Run(paths[0], version())
+	switch {
+	case errors.Is(err, report.ErrRefused):
+		return nil, &exit{exitNo, fmt.Errorf("%s: %w", paths[0], err), "cotenant verify " + paths[0]}
+	case errors.Is(err, report.ErrUnreadable):
+		return nil, &exit{exitUnchecked, fmt.Errorf("%s: %w", paths[0], err), ""}
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", paths[0], err)
+	}
+	return page, nil
+}
+
+// drawable refuses evidence of kinds that have no page, by name.
+func drawable(path string) error {
+	no := func(what, hint string) error {
+		return &exit{exitUnchecked, fmt.Errorf("%s: %s", path, what), hint}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return no(fmt.Sprintf("can't be read: %v", err), "")
+	}
+	if info.IsDir() {
+		if evidence.Is(path) {
+			return no("this is a probe's evidence, of which there are no pages", "cotenant verify "+path+" says what it establishes")
+		}
+		return nil
+	}
+	data, err := readAtMost(path, maxEvidence)
+	switch {
+	case err != nil:
+		return no(fmt.Sprintf("can't be read: %v", err), "")
+	case fak.Is(data):
+		return no("this is a ledger of the predecessor's, which has no rows to draw", "cotenant verify "+path+" judges it by its own rules")
+	case evidence.IsPublished(data):
+		return no("this is a probe's evidence, of which there are no pages", "cotenant verify "+path+" says what it establishes")
+	}
+	return no("a page is drawn of a run's folder, which holds its rows, not of one file", "name the folder")
+}
+
+func readAtMost(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, errors.New("it isn't a regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("it has more than %d bytes", limit)
+	}
+	return data, err
+}
+
+// writePage puts html at path at once, or leaves what is there. Another file than a page of ours is replaced only where overwrite says so.
+func writePage(path string, html []byte, overwrite bool) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return fmt.Errorf("writing %s: %w", path, err)
+	case info.IsDir():
+		return fmt.Errorf("writing %s: it is a folder", path)
+	case !overwrite:
+		ours := false
+		if info.Mode().IsRegular() {
+			if ours, err = isPage(path); err != nil {
+				return fmt.Errorf("writing %s: %w", path, err)
+			}
+		}
+		if !ours {
+			return &exit{exitFailed, fmt.Errorf("%s is there and isn't a page of ours: it stays as it is", path), "--out FILE names another, --overwrite replaces it"}
+		}
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".report-*.html")
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	defer os.Remove(f.Name()) // gone once it has its name
+	_, err = f.Write(html)
+	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// isPage reports whether path holds a page of ours.
+func isPage(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	head, err := io.ReadAll(io.LimitReader(f, report.MarkerWithin))
+	return bytes.Contains(head, []byte(report.Marker)), err
+}

@@ -1,0 +1,257 @@
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Units of a value on a page: how its whole number is written for people. Suffix _up rounds up, for upper bounds.
+const (
+	unitCount = "count"
+	unitUS    = "us"
+	unitUSUp  = "us_up"
+	unitNS    = "ns"
+	unitNSUp  = "ns_up"
+	unitBytes = "bytes"
+	unitPPM   = "ppm"     // as a percentage
+	unitPerE6 = "per1e6s" // as a number a second
+	unitWall  = "wall_us" // as a moment, UTC
+	unitRatio = "ratio"   // parts per million, as a factor
+	unitMW    = "mw"
+	unitMJ    = "mj"
+	unitMHz   = "mhz"
+	unitText  = "text"
+	unitHash  = "hash"
+	unitTruth = "truth"
+)
+
+// write is the text of value v, a scalar of a document, in unit. Null has words of its own, which the page chooses.
+func write(v any, unit string) (string, error) {
+	switch unit {
+	case unitText, unitHash:
+		s, ok := v.(string)
+		if !ok {
+			return "", fmt.Errorf("%v isn't text", v)
+		}
+		return visible(s), nil
+	case unitTruth:
+		switch v {
+		case true:
+			return "yes", nil
+		case false:
+			return "no", nil
+		}
+		return "", fmt.Errorf("%v is neither true nor false", v)
+	}
+	number, ok := v.(json.Number)
+	if !ok {
+		return "", fmt.Errorf("%v isn't a number", v)
+	}
+	n, err := strconv.ParseInt(number.String(), 10, 64)
+	if err != nil {
+		return "", fmt.Errorf("%s isn't a whole number", number)
+	}
+	return quantity(n, unit)
+}
+
+func quantity(n int64, unit string) (string, error) {
+	base, up := strings.CutSuffix(unit, "_up")
+	switch base {
+	case unitCount:
+		return grouped(n), nil
+	case unitUS:
+		return duration(n, 1000, up), nil
+	case unitNS:
+		return duration(n, 1, up), nil
+	case unitBytes:
+		return size(n), nil
+	case unitPPM:
+		return significant(n, 10_000, 3, up) + " %", nil
+	case unitPerE6:
+		return significant(n, 1_000_000, 3, up), nil
+	case unitRatio:
+		return significant(n, 1_000_000, 3, up) + "×", nil
+	case unitMW:
+		return significant(n, 1000, 3, up) + " W", nil
+	case unitMJ:
+		return prefixed(n, 1000, "J"), nil
+	case unitMHz:
+		return grouped(n) + " MHz", nil
+	case unitWall:
+		return time.UnixMicro(n).UTC().Format("2006-01-02 15:04:05 UTC"), nil
+	}
+	return "", errors.New("no unit " + unit)
+}
+
+// grouped writes 1234567 as 1,234,567.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, s = "−", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+// significant writes n / unit with that many significant digits, but every digit before the point, and six after it at most; rounded half
+// up, or up.
+func significant(n, unit int64, digits int, up bool) string {
+	if n < 0 {
+		return "−" + significant(-n, unit, digits, false)
+	}
+	if n == 0 {
+		return "0"
+	}
+	decimals := 6
+	q := scaled(n, unit, decimals, up)
+	for decimals > 0 && len(q) > digits {
+		decimals--
+		q = scaled(n, unit, decimals, up)
+	}
+	return withPoint(q, decimals)
+}
+
+// scaled is n * 10^decimals / unit as a whole number's digits.
+func scaled(n, unit int64, decimals int, up bool) string {
+	v := new(big.Int).Mul(big.NewInt(n), new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(decimals)), nil))
+	d := big.NewInt(unit)
+	if up {
+		v.Add(v, new(big.Int).Sub(d, big.NewInt(1)))
+	} else {
+		v.Add(v, new(big.Int).Quo(d, big.NewInt(2)))
+	}
+	return v.Quo(v, d).String()
+}
+
+// withPoint puts a point before the last decimals of digits, and commas into what stands before it.
+func withPoint(digits string, decimals int) string {
+	for len(digits) <= decimals {
+		digits = "0" + digits
+	}
+	whole, fraction := digits[:len(digits)-decimals], digits[len(digits)-decimals:]
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if fraction == "" {
+		return whole
+	}
+	return whole + "." + fraction
+}
+
+// duration writes n times ns nanoseconds: three significant digits up to ten minutes, then minutes and hours.
+func duration(n, ns int64, up bool) string {
+	if n < 0 {
+		return "−" + duration(-n, ns, false)
+	}
+	if n == 0 {
+		return "0 s"
+	}
+	second := 1_000_000_000 / ns
+	if n >= 600*second {
+		total, err := strconv.ParseInt(scaled(n, second, 0, up), 10, 64)
+		if err != nil {
+			return ""
+		}
+		if total >= 36000 {
+			return fmt.Sprintf("%s h %02d min", grouped(total/3600), total%3600/60)
+		}
+		return fmt.Sprintf("%d min %02d s", total/60, total%60)
+	}
+	for _, u := range []struct {
+		unit int64 // in n's unit
+		name string
+	}{{second, "s"}, {second / 1000, "ms"}, {second / 1_000_000, "µs"}} {
+		if u.unit > 0 && n >= u.unit {
+			if u.unit == 1 {
+				return grouped(n) + " " + u.name
+			}
+			return significant(n, u.unit, 3, up) + " " + u.name
+		}
+	}
+	return grouped(n) + " ns"
+}
+
+// size writes bytes in powers of two with three significant digits.
+func size(n int64) string {
+	if n < 0 {
+		return "−" + size(-n)
+	}
+	unit, name := int64(1), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB", "PiB"} {
+		if n < unit*1024 {
+			break
+		}
+		unit, name = unit*1024, u
+	}
+	if unit == 1 {
+		return grouped(n) + " B"
+	}
+	return significant(n, unit, 3, false) + " " + name
+}
+
+// prefixed writes n / unit with a decimal prefix where it is large.
+func prefixed(n, unit int64, name string) string {
+	for _, p := range []struct {
+		size int64
+		name string
+	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+		if unit <= math.MaxInt64/p.size && n >= unit*p.size {
+			return significant(n, unit*p.size, 3, false) + " " + p.name + name
+		}
+	}
+	return significant(n, unit, 3, false) + " " + name
+}
+
+// exact is a number's whole value with its unit, for a title; empty where the text says it already.
+func exact(n int64, unit string) string {
+	base, _ := strings.CutSuffix(unit, "_up")
+	switch base {
+	case unitUS:
+		return grouped(n) + " µs"
+	case unitNS:
+		return grouped(n) + " ns"
+	case unitBytes:
+		return grouped(n) + " bytes"
+	case unitPPM, unitRatio:
+		return grouped(n) + " ppm"
+	case unitMW:
+		return grouped(n) + " mW"
+	case unitMJ:
+		return grouped(n) + " mJ"
+	case unitPerE6:
+		return grouped(n) + " per 10⁶ s"
+	}
+	return ""
+}
+
+// odd reports whether a rune can't be seen, moves its neighbours, or has no place in XML.
+func odd(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar || r == 0xfffe || r == 0xffff
+}
+
+// visible writes out what a browser would not show or would let move its neighbours: control and format characters, among them
+// those that change the direction of writing, and what XML has no place for.
+func visible(s string) string {
+	if !strings.ContainsFunc(s, odd) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if odd(r) {
+			fmt.Fprintf(&b, "\\u%04x", r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

@@ -22,6 +22,20 @@ func Missing(t testing.TB, tool, hint string) {
 	t.Skipf("needs %s: %s", tool, hint)
 }
 
+// RequireGPU reports whether a test that would skip for want of a GPU must fail. COTENANT_REQUIRE_ALL does not ask for one: the
+// machines of CI have none.
+func RequireGPU() bool { return os.Getenv("COTENANT_REQUIRE_GPU") == "1" }
+
+// NoGPU skips t because this machine has no GPU that can be used, for the reason given. Under COTENANT_REQUIRE_GPU=1 it fails t.
+func NoGPU(t testing.TB, reason string) {
+	t.Helper()
+	if RequireGPU() {
+		t.Fatalf("needs a GPU, which COTENANT_REQUIRE_GPU=1 demands: %s", reason)
+	}
+	record(Skip{Test: t.Name(), Needs: "GPU", Hint: reason})
+	t.Skipf("needs a GPU: %s", reason)
+}
+
 // Need skips t unless the executable is on PATH, and returns its path.
 func Need(t testing.TB, executable, hint string) string {
 	t.Helper()

@@ -31,6 +31,8 @@ var modules = []module{
 	{"skinny.cu", "sm_90a", "ptx80"},
 	{"mma.cu", "sm_80", "ptx78"},
 	{"wgmma.cu", "sm_90a", "ptx80"},
+	{"attention.cu", "sm_80", "ptx78"},
+	{"attention.cu", "sm_90a", "ptx80"},
 }
 
 func main() {

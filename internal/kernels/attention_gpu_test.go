@@ -1,0 +1,283 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"cotenant/internal/cuda"
+)
+
+// seqRows is a sequence of a step: how many rows, and how many tokens before them.
+type seqRows struct{ rows, past int }
+
+// attention is a step on the host and on the device. Pages that no token is in, and the rest of a sequence's last page, hold NaN.
+type attention struct {
+	g                               *device
+	h                               Heads
+	page, maxPages                  int
+	seqs                            []seqRows
+	first                           []int32
+	total                           int
+	qkv, cache                      []uint16
+	tables                          []int32
+	dqkv, dcache, dtables           cuda.Pointer
+	drow, drows, dpast, part, count cuda.Pointer
+}
+
+func newAttention(g *device, r *rand.Rand, h Heads, page int, seqs []seqRows) *attention {
+	a := &attention{g: g, h: h, page: page, seqs: seqs}
+	pages := 0
+	var rows, past []int32
+	for _, s := range seqs {
+		a.first = append(a.first, int32(a.total))
+		rows, past = append(rows, int32(s.rows)), append(past, int32(s.past))
+		a.total += s.rows
+		n := ceil(s.past+s.rows, page)
+		pages += n
+		a.maxPages = max(a.maxPages, n)
+	}
+	a.qkv = normalBF16(r, a.total*(h.Heads+2*h.KVHeads)*h.Dim, 1)
+	order := r.Perm(pages + 3)
+	a.cache = make([]uint16, (pages+3)*h.KVHeads*2*page*h.Dim)
+	for i := range a.cache {
+		a.cache[i] = 0x7fc0
+	}
+	a.tables = make([]int32, len(seqs)*a.maxPages)
+	for i := range a.tables {
+		a.tables[i] = -1 << 20 // to be read by nobody
+	}
+	next := 0
+	for i, s := range seqs {
+		for p := range ceil(s.past+s.rows, page) {
+			a.tables[i*a.maxPages+p] = int32(order[next])
+			next++
+		}
+		for token := range s.past + s.rows {
+			for head := range h.KVHeads {
+				for part := range 2 {
+					at := a.at(i, head, token, part)
+					copy(a.cache[at:at+h.Dim], normalBF16(r, h.Dim, 1))
+				}
+			}
+		}
+	}
+	a.dqkv, a.dcache, a.dtables = upload(g, a.qkv, 0), upload(g, a.cache, 0), upload(g, a.tables, 0)
+	a.drow, a.drows, a.dpast = upload(g, a.first, 0), upload(g, rows, 0), upload(g, past, 0)
+	a.part = g.alloc(int(DecodePartial(h, len(seqs))))
+	a.count = upload(g, make([]byte, DecodeArrived(h, len(seqs))), 0)
+	return a
+}
+
+// at is the index in cache of a token's key (part 0) or value (1).
+func (a *attention) at(seq, head, token, part int) int {
+	page := int(a.tables[seq*a.maxPages+token/a.page])
+	return (((page*a.h.KVHeads+head)*2+part)*a.page + token%a.page) * a.h.Dim
+}
+
+func (a *attention) longest() (tokens, rows int) {
+	for _, s := range a.seqs {
+		tokens, rows = max(tokens, s.past+s.rows), max(rows, s.rows)
+	}
+	return tokens, rows
+}
+
+func (a *attention) launches(gpu GPU, out cuda.Pointer, dependent bool) []*cuda.Launch {
+	scale := float32(1 / math.Sqrt(float64(a.h.Dim)))
+	tokens, rows := a.longest()
+	args := []any{a.dqkv, out, a.dcache, a.dtables, a.drow, a.drows, a.dpast, a.maxPages, a.h.Heads, a.h.KVHeads, bits.Len(uint(a.page)) - 1, scale}
+	var all []*cuda.Launch
+	if slices.ContainsFunc(a.seqs, func(s seqRows) bool { return s.rows == 1 }) {
+		all = append(all, a.g.launch(DecodeAttention(gpu, a.h, len(a.seqs), tokens), dependent, append(args, a.part, a.count)...))
+	}
+	if rows > 1 {
+		all = append(all, a.g.launch(PrefillAttention(gpu, a.h, len(a.seqs), rows), dependent, args...))
+	}
+	return all
+}
+
+// compute runs the kernels twice, and returns out of the second time.
+func (a *attention) compute(gpu GPU) []uint16 {
+	a.g.t.Helper()
+	n := a.total * a.h.Heads * a.h.Dim
+	out := a.g.alloc(2*n + 4096)
+	for range 2 {
+		for _, l := range a.launches(gpu, out, false) {
+			a.g.run(l)
+		}
+	}
+	got := download[uint16](a.g, out, n+2048)
+	for _, b := range got[n:] {
+		if b != 0xffff {
+			a.g.t.Fatal("wrote behind out")
+		}
+	}
+	return got[:n]
+}
+
+// want returns a row's output for a head in float64.
+func (a *attention) want(seq, row, head int) []float64 {
+	D := a.h.Dim
+	q := a.qkv[((int(a.first[seq])+row)*(a.h.Heads+2*a.h.KVHeads)+head)*D:][:D]
+	kv := head / (a.h.Heads / a.h.KVHeads)
+	scores := make([]float64, a.seqs[seq].past+row+1)
+	top := math.Inf(-1)
+	for token := range scores {
+		at := a.at(seq, kv, token, 0)
+		for d := range D {
+			scores[token] += fromBF16(q[d]) * fromBF16(a.cache[at+d])
+		}
+		scores[token] /= math.Sqrt(float64(D))
+		top = max(top, scores[token])
+	}
+	out, total := make([]float64, D), 0.0
+	for token, s := range scores {
+		p := math.Exp(s - top)
+		total += p
+		at := a.at(seq, kv, token, 1)
+		for d := range D {
+			out[d] += p * fromBF16(a.cache[at+d])
+		}
+	}
+	for d := range out {
+		out[d] /= total
+	}
+	return out
+}
+
+var attentionCases = []struct {
+	h    Heads
+	page int
+	seqs []seqRows
+}{
+	{Heads{14, 2, 64}, 16, []seqRows{{1, 0}, {1, 1}, {1, 15}, {1, 16}, {1, 31}, {1, 255}, {1, 256}, {1, 711}, {1, 4095}, {1, 4096}, {1, 9000}}},
+	{Heads{32, 8, 128}, 16, []seqRows{{1, 0}, {1, 30}, {1, 256}, {1, 711}, {1, 5000}}},
+	{Heads{9, 3, 64}, 32, []seqRows{{1, 100}, {5, 0}, {1, 300}, {2, 63}, {130, 64}}},
+	{Heads{4, 2, 64}, 16, []seqRows{{704, 0}, {3, 700}, {1, 703}}},
+	{Heads{14, 2, 64}, 64, []seqRows{{65, 0}, {64, 1}, {63, 1000}, {1, 2}}},
+	{Heads{32, 8, 128}, 128, []seqRows{{200, 0}, {64, 64}, {2, 0}}},
+	{Heads{40, 4, 128}, 16, []seqRows{{1, 500}, {20, 500}}},
+	{Heads{16, 1, 64}, 16, []seqRows{{1, 333}}},
+}
+
+// The kernels against float64. The weights of values are rounded to bf16, 2^-9 of a mean of |v| of about 1.
+func TestAttentionOnGPU(t *testing.T) {
+	g := openDevice(t)
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, c := range attentionCases {
+		a := newAttention(g, r, c.h, c.page, c.seqs)
+		for _, gpu := range []GPU{{80, g.gpu.SMs}, g.gpu} {
+			out := a.compute(gpu)
+			for range 400 {
+				seq := r.IntN(len(c.seqs))
+				row, head := r.IntN(c.seqs[seq].rows), r.IntN(c.h.Heads)
+				want := a.want(seq, row, head)
+				at := ((int(a.first[seq])+row)*c.h.Heads + head) * c.h.Dim
+				for d, w := range want {
+					if got := fromBF16(out[at+d]); !(math.Abs(got-w) <= 0x1p-8*math.Abs(w)+0x1p-8) {
+						t.Fatalf("%v page %d on %d: sequence %v row %d head %d element %d is %g, want %g", c.h, c.page, gpu.Capability, c.seqs[seq], row, head, d, got, w)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A row's attention is the same to the bit alone and among other sequences, and however a prompt is cut into steps of more than one
+// row; what is not finite stays in its sequence.
+func TestAttentionRowsAreIndependent(t *testing.T) {
+	g := openDevice(t)
+	r := rand.New(rand.NewPCG(9, 10))
+	h := Heads{14, 2, 64}
+	seqs := []seqRows{{1, 711}, {300, 0}, {1, 20}, {64, 130}, {1, 5000}}
+	a := newAttention(g, r, h, 16, seqs)
+	all := a.compute(g.gpu)
+	W := (h.Heads + 2*h.KVHeads) * h.Dim
+	part := func(seq, from, rows int) []uint16 {
+		b := *a
+		b.seqs = []seqRows{{rows, seqs[seq].past + from}}
+		b.first, b.total = []int32{0}, rows
+		at := (int(a.first[seq]) + from) * W
+		b.dqkv = upload(g, a.qkv[at:at+rows*W], 0)
+		b.dtables = upload(g, a.tables[seq*a.maxPages:(seq+1)*a.maxPages], 0)
+		b.drow, b.drows, b.dpast = upload(g, []int32{0}, 0), upload(g, []int32{int32(rows)}, 0), upload(g, []int32{int32(seqs[seq].past + from)}, 0)
+		return b.compute(g.gpu)
+	}
+	for _, c := range [][3]int{{0, 0, 1}, {2, 0, 1}, {4, 0, 1}, {1, 0, 300}, {1, 0, 100}, {1, 37, 200}, {1, 298, 2}, {3, 0, 64}, {3, 31, 33}} {
+		at := (int(a.first[c[0]]) + c[1]) * h.Heads * h.Dim
+		if got := part(c[0], c[1], c[2]); !slices.Equal(got, all[at:at+len(got)]) {
+			t.Errorf("rows %d to %d of sequence %v are others alone", c[1], c[1]+c[2], seqs[c[0]])
+		}
+	}
+	bad := slices.Clone(a.cache)
+	for _, seq := range []int{1, 2} {
+		at := a.at(seq, 0, 3, 0)
+		bad[at], bad[at+a.page*h.Dim] = 0x7fc0, 0x7f80
+	}
+	g.must(g.d.ToDevice(a.dcache, raw(bad)))
+	got := a.compute(g.gpu)
+	for seq := range seqs {
+		from := int(a.first[seq]) * h.Heads * h.Dim
+		to := from + seqs[seq].rows*h.Heads*h.Dim
+		if same := slices.Equal(got[from:to], all[from:to]); same == (seq == 1 || seq == 2) {
+			t.Errorf("sequence %d: unchanged %v", seq, same)
+		}
+	}
+}
+
+// Decoding and prefill of models of 0.5B and 8B; keys and values fit L2 only at few sequences.
+func BenchmarkAttention(b *testing.B) {
+	g := openDevice(b)
+	r := rand.New(rand.NewPCG(11, 12))
+	for _, h := range []Heads{{14, 2, 64}, {32, 8, 128}} {
+		for _, c := range []struct {
+			seqs int
+			s    seqRows
+		}{{1, seqRows{1, 711}}, {8, seqRows{1, 711}}, {64, seqRows{1, 711}}, {256, seqRows{1, 711}}, {1, seqRows{1, 8000}}, {1, seqRows{704, 0}}, {4, seqRows{704, 0}}, {1, seqRows{2048, 0}}, {16, seqRows{14, 690}}} {
+			a := benchAttention(g, r, h, c.seqs, c.s)
+			out := g.alloc(a.total * h.Heads * h.Dim * 2)
+			var launches, early []*cuda.Launch
+			for range 10 {
+				launches = append(launches, a.launches(g.gpu, out, false)...)
+				early = append(early, a.launches(g.gpu, out, true)...)
+			}
+			us, dependent := g.microseconds(launches, 5), g.microseconds(early, 5)
+			bytes := float64(c.seqs*(c.s.past+c.s.rows)*h.KVHeads*h.Dim*4) + float64(a.total*h.Heads*h.Dim*4)
+			flop := 0.0
+			for i := range c.s.rows {
+				flop += 4 * float64(c.seqs*h.Heads*h.Dim*(c.s.past+i+1))
+			}
+			fmt.Printf("attention %v seqs %d %+v: us %.2f dependent %.2f TB/s %.2f TFLOP/s %.1f\n", h, c.seqs, c.s, us, dependent, bytes/dependent/1e6, flop/dependent/1e6)
+		}
+	}
+}
+
+// benchAttention is newAttention with keys and values that repeat, so that it is made quickly.
+func benchAttention(g *device, r *rand.Rand, h Heads, seqs int, s seqRows) *attention {
+	const page = 16
+	per := ceil(s.past+s.rows, page)
+	a := &attention{g: g, h: h, page: page, maxPages: per, total: seqs * s.rows}
+	var row, rows, past []int32
+	for i := range seqs {
+		a.seqs = append(a.seqs, s)
+		row, rows, past = append(row, int32(i*s.rows)), append(rows, int32(s.rows)), append(past, int32(s.past))
+		for p := range per {
+			a.tables = append(a.tables, int32(p*seqs+i))
+		}
+	}
+	noise := normalBF16(r, 1<<20, 1)
+	fill := func(n int) cuda.Pointer {
+		p := g.alloc(2 * n)
+		for at := 0; at < n; at += len(noise) {
+			g.must(g.d.ToDevice(p+cuda.Pointer(2*at), raw(noise[:min(len(noise), n-at)])))
+		}
+		return p
+	}
+	a.dqkv, a.dcache, a.dtables = fill(a.total*(h.Heads+2*h.KVHeads)*h.Dim), fill(seqs*per*h.KVHeads*2*page*h.Dim), upload(g, a.tables, 0)
+	a.drow, a.drows, a.dpast = upload(g, row, 0), upload(g, rows, 0), upload(g, past, 0)
+	a.part, a.count = g.alloc(int(DecodePartial(h, seqs))), upload(g, make([]byte, DecodeArrived(h, seqs)), 0)
+	return a
+}

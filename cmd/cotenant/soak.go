@@ -27,6 +27,8 @@ type soakFlags struct {
 	seed        uint64
 	baseTokens  int
 	unique      bool
+	load        soak.LoadSpec
+	declared    []string
 	temperature float64
 	topP        float64
 	sampleSeed  int64
@@ -45,6 +47,9 @@ func newSoak() *cobra.Command {
 			"--contract controlled makes a bad base fail its canary and rolls it back, does planned faults to one context of 64, parks each\n" +
 			"conversation on disk between its turns, and waits for the server's gauges to come back. --contract orchestration claims\n" +
 			"retirement, accounting and memory of the client, and nothing about a server.\n" +
+			"--load says when contexts are sent. closed (default) keeps the workers busy; constant:RATE and poisson:RATE send so many a second,\n" +
+			"busy or not; trace:FILE sends when a trace says. Several levels, as in poisson:5,10,20 or closed:1,2,4, are stages of equally many\n" +
+			"contexts; LOW..HIGH[*STEPS] looks for the highest level that keeps --slo, as in poisson:2..64*8.\n" +
 			"Rungs 100, 1,000, 10,000, 100,000 and 1,000,000 can be admitted; any other number runs too.\n" +
 			"The first interrupt drains and writes the ledger; --resume goes on. A second one stops at once.",
 		Args: usageArgs(cobra.NoArgs),
@@ -54,7 +59,7 @@ func newSoak() *cobra.Command {
 	f.StringVar(&s.opts.Endpoint, "endpoint", "", "base URL, with or without /v1")
 	f.StringVar(&s.opts.Model, "model", "", "model id (default: the one that the endpoint lists)")
 	f.Int64Var(&s.opts.Contexts, "contexts", 100, "logical contexts")
-	f.Int64Var(&s.opts.Workers, "workers", 4, "requests in flight at once")
+	f.Int64Var(&s.opts.Workers, "workers", 4, "requests in flight at once (default in an open loop: 256)")
 	f.StringVar(&s.opts.Out, "out", "", "run folder; must be empty or new unless --resume")
 	f.BoolVar(&s.opts.Resume, "resume", false, "go on with the run in --out")
 	f.StringVar(&s.opts.Contract, "contract", ledger.ContractPlain, "what the run is held to: plain, controlled (canary and rollback, faults, parked turns; admitted from 10,000 contexts) or orchestration (about the client alone, against an endpoint that computes nothing; admitted from 10,000)")
@@ -70,6 +75,11 @@ func newSoak() *cobra.Command {
 	f.Uint64Var(&s.seed, "seed", 1, "seed of the generated tasks")
 	f.IntVar(&s.baseTokens, "base-tokens", loadgen.DefaultBaseTokens, "about how long the base prompt is")
 	f.BoolVar(&s.unique, "unique", false, "a base prompt of its own for each context, so that no prefix can be reused")
+	f.StringVar(&s.load.Shape, "load", "closed", "when contexts are sent: closed, constant:RATE, poisson:RATE or trace:FILE; see above")
+	f.StringVar(&s.load.Objectives, "slo", "", "objectives, METRIC_pNN_us=LIMIT[,…], that each stage is held against; METRIC is ttft or latency")
+	f.StringVar(&s.load.Tenants, "tenants", "", "tenants, NAME=WEIGHT[xSHARE][,…]: what each is due, and its share of the load (default: its weight)")
+	f.BoolVar(&s.load.Paired, "paired", false, "ask each question twice, over the shared base prompt and over one of its own, and compare")
+	f.StringArrayVar(&s.declared, "declare", nil, "what is measured, server=TEXT, hardware=TEXT or split=TEXT, for compare; repeatable")
 	f.StringVar(&s.opts.MetricsURL, "metrics-url", "", "the server's metrics (default: /metrics of the endpoint; none: not read)")
 	f.IntVar(&s.opts.ServerPID, "server-pid", 0, "the server's process (default: found by a loopback port)")
 	f.StringVar(&s.opts.GPU.From, "gpu", soak.GPUAuto, "GPUs to sample: auto (this machine's, if the endpoint is on it), none, a UUID, or the URL of a dcgm-exporter")
@@ -84,6 +94,9 @@ func newSoak() *cobra.Command {
 	f.BoolVar(&s.asJSON, "json", false, "print the ledger as JSON")
 	return describe(c, "files", "0  finished and admitted", "1  nothing succeeded, or own fault", "3  finished, not admitted", "4  endpoint never ready")
 }
+
+// openWorkers is how many requests of an open loop may be in flight, where it isn't said: one that finds no worker free has to wait.
+const openWorkers = 256
 
 func runSoak(c *cobra.Command, s *soakFlags) error {
 	if err := s.complete(c); err != nil {
@@ -162,12 +175,45 @@ func (s *soakFlags) complete(c *cobra.Command) (err error) {
 	}
 	s.opts.RulesVersion = verify.RulesVersion
 	s.opts.Build = soak.BuildInfo(release)
-	return s.workload(c)
+	for _, d := range s.declared {
+		axis, text, _ := strings.Cut(d, "=")
+		into := map[string]*string{"server": &s.opts.Declared.Server, "hardware": &s.opts.Declared.Hardware, "split": &s.opts.Declared.Split}[axis]
+		if into == nil || text == "" || *into != "" || len(text) > ledger.MaxText {
+			return usagef(c, "--declare %q: want server=TEXT, hardware=TEXT or split=TEXT, each once, at most %d bytes", d, ledger.MaxText)
+		}
+		*into = text
+	}
+	if err := s.workload(c); err != nil {
+		return err
+	}
+	if s.load.Open() && !c.Flags().Changed("workers") {
+		s.opts.Workers = min(openWorkers, max(1, s.opts.Contexts-1))
+	}
+	s.load.Seed = strconv.FormatUint(s.seed, 10)
+	s.opts.Load, err = s.load.Plan(s.opts.Workers, s.opts.Trace)
+	return err
 }
 
 func (s *soakFlags) workload(c *cobra.Command) error {
+	path, traced := strings.CutPrefix(s.load.Shape, ledger.ArrivalTrace+":")
+	for _, flag := range []string{"base-tokens", "unique", "paired", "prompts", "max-tokens"} {
+		if traced && c.Flags().Changed(flag) {
+			return usagef(c, "--%s doesn't go with a trace, which says what is sent", flag)
+		}
+	}
+	if traced {
+		t, err := loadgen.ReadTrace(path)
+		if err != nil {
+			return usageError(c, err)
+		}
+		s.opts.Source, s.opts.Trace, s.load.Shape = t, t, ledger.ArrivalTrace
+		if !c.Flags().Changed("contexts") {
+			s.opts.Contexts = int64(t.Len())
+		}
+		return nil
+	}
 	if s.prompts != "" {
-		for _, flag := range []string{"seed", "base-tokens", "unique"} {
+		for _, flag := range []string{"seed", "base-tokens", "unique", "paired"} {
 			if c.Flags().Changed(flag) {
 				return usagef(c, "--%s says how tasks are generated; --prompts takes them from a file", flag)
 			}
@@ -179,11 +225,16 @@ func (s *soakFlags) workload(c *cobra.Command) error {
 		s.opts.Source = p
 		return nil
 	}
-	w, err := loadgen.New(loadgen.Options{Seed: s.seed, BaseTokens: s.baseTokens, Unique: s.unique})
+	o := loadgen.Options{Seed: s.seed, BaseTokens: s.baseTokens, Unique: s.unique}
+	w, err := loadgen.New(o)
 	if err != nil {
 		return usagef(c, "--base-tokens: %v", err)
 	}
-	s.opts.Source = w
+	if s.opts.Source = w; s.load.Paired {
+		if s.opts.Source, err = loadgen.NewPairs(o); err != nil {
+			return usagef(c, "--paired: %v", err)
+		}
+	}
 	s.opts.Workload = soak.WorkloadInfo{Seed: strconv.FormatUint(s.seed, 10), BaseTokens: ledger.Some(int64(s.baseTokens)), Unique: s.unique}
 	return nil
 }

@@ -52,10 +52,26 @@ func (c *Config) Check() error {
 	case c.ResourceUS < 1:
 		return fmt.Errorf("resource_period_us %d: want at least 1", c.ResourceUS)
 	}
+	for _, text := range []string{c.Declared.Server, c.Declared.Hardware, c.Declared.Split} {
+		if len(text) > MaxText {
+			return fmt.Errorf("declared text of %d bytes: the limit is %d", len(text), MaxText)
+		}
+	}
+	if err := c.CheckLoad(); err != nil {
+		return err
+	}
 	if c.Controlled != nil {
 		return c.Controlled.check()
 	}
 	return nil
+}
+
+// CheckLoad holds the load plan, where there is one, against contract, contexts and workers.
+func (c *Config) CheckLoad() error {
+	if c.Load == nil {
+		return nil
+	}
+	return c.Load.check(c)
 }
 
 func (p *ControlPlan) check() error {

@@ -54,6 +54,9 @@ func claims(l *Ledger) ([]Claim, []Statement) {
 	if l.Controlled != nil {
 		claimControlled(l, claim)
 	}
+	if l.Load != nil && clientLimits(l) == "" {
+		claimLoad(l, claim)
+	}
 	return out, nonClaims(l)
 }
 
@@ -191,11 +194,18 @@ func nonClaims(l *Ledger) []Statement {
 	add("that_it_happened", "hashes and signatures prove that the files haven't changed since, not that a server answered; a nonce or a second observer would add to that")
 	add("kernel_rates", "rates are provider usage over wall time")
 	add("backend_speed_up", "one run compares nothing; two like runs would")
-	add("prefix_cache_benefit", "needs a second arm with unique prompts")
+	if why := noBenefit(l); why != "" {
+		add("prefix_cache_benefit", "%s", why)
+	}
 	if !l.Workload.Unique {
 		add("fresh_answers", "the workload doesn't promise that no two contexts send the same prompt: an answer may have come from an output cache")
 	}
-	add("multi_user_fairness", "all contexts belong to one tenant")
+	if why := noFairness(l); why != "" {
+		add("multi_user_fairness", "%s", why)
+	}
+	if l.Load != nil {
+		loadNonClaims(l.Load, add)
+	}
 	if l.Oracle.Checked == 0 {
 		add("task_quality", "no result had an oracle: a result is nonempty text with usage, no more")
 	} else {

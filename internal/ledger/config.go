@@ -67,6 +67,15 @@ type Config struct {
 	RulesVersion int64    `json:"rules_version"` // of package verify, as pre-registered
 
 	Controlled *ControlPlan `json:"controlled"` // null unless the contract is controlled
+	Load       *LoadPlan    `json:"load"`       // null: a closed loop of all workers
+	Declared   Declared     `json:"declared"`
+}
+
+// Declared is what the user says that is measured. Nobody checks it; a comparison of two runs needs it.
+type Declared struct {
+	Server   string `json:"server"`   // program, version and settings; empty: not said
+	Hardware string `json:"hardware"` // the machine; empty: not said
+	Split    string `json:"split"`    // the server's share of the GPU; empty: not said
 }
 
 // ControlPlan is what a controlled run is going to do to itself and to its server.
@@ -95,6 +104,14 @@ const (
 	OrchestrationRung = 10_000      // the lowest rung that it can be admitted at
 	MaxClientBytes    = 256_000_000 // the client's resident memory stays below
 )
+
+// BaseOf is the commitment that a context's rows carry: that of the shared base, but for a context with a base of its own.
+func (c *Config) BaseOf(context int64) string {
+	if c.Load != nil && c.Load.Paired && UniqueArm(c.Workload.Seed, context) {
+		return ""
+	}
+	return c.Workload.BaseCommit
+}
 
 // Workload is what the contexts ask.
 type Workload struct {
@@ -156,6 +173,11 @@ type Defs struct {
 	Percentile   string `json:"percentile"`
 	Bound        string `json:"bound"`
 	Adjusted     string `json:"adjusted"`
+	Schedule     string `json:"from_schedule"`
+	Service      string `json:"service"`
+	Fairness     string `json:"jain"`
+	Verdict      string `json:"verdict"`
+	Pairs        string `json:"paired"`
 	InFlight     string `json:"in_flight"`
 	Result       string `json:"result"`
 	Buffered     string `json:"buffered"`
@@ -180,8 +202,13 @@ func Definitions() Defs {
 		Rate:         "count over wall, rounded down to a whole number per 10^6 seconds",
 		Tokens:       "the provider's usage object; null where none came; never the requested number. text_tokens: completion_tokens, less one where finish_reason is stop and exactly one delta fewer came, which is the end-of-sequence token",
 		Percentile:   "nearest-rank order statistic: the ceil(p*n)-th smallest of n; no interpolation",
-		Bound:        "one-sided 99 % upper bound of the percentile: the (t+1)-th largest with the largest t for which P(Bin(n,1-p) <= t) <= 1/100; evidence maximum where t is 0, null where there is none",
-		Adjusted:     "latency over all turns, one that failed counted as plus infinity, shown as null with evidence infinite",
+		Bound:        "one-sided 99 % upper bound of the percentile: the (t+1)-th largest with the largest t for which P(Bin(n,1-p) <= t) <= 1/100; evidence maximum where t is 0, null where there is none; the lower bound likewise, with p, from the smallest",
+		Adjusted:     "latency or ttft over all turns, one that failed counted as plus infinity, shown as null with evidence infinite; so is a result whose first token wasn't seen, for ttft",
+		Schedule:     "in an open loop, queued to first token and to end of the result: queued is when the schedule wanted the turn sent, in the segment that sent it; failures are infinite",
+		Service:      "prompt and completion tokens by usage of a tenant's results that ended while every tenant had contexts left to be taken: from the latest of the tenants' first sent to the earliest of their last first attempts' picked",
+		Fairness:     "Jain's index of x = service / weight over tenants: (sum x)^2 / (n * sum x^2)",
+		Verdict:      "kept: the percentile's 99 % upper bound is at most the limit; broken: its 99 % lower bound is above; else not established, and so for ttft where more than 5 % of results came in one piece",
+		Pairs:        "unique minus shared, of pairs of which both contexts have a result; the median's bounds are those of the sign test",
 		InFlight:     "largest number of attempts with sent <= t < end, by sweep over rows; an end comes before a start of the same microsecond",
 		Result:       "outcome ok: HTTP 200, every event parsed, no error object, non-empty text, the end marked by a finish_reason or [DONE]; it is usage-bearing where prompt and completion tokens came too",
 		Buffered:     "text_tokens > 1 and either last_token = first_token (one read brought them all) or last_token - first_token < max(1 % of latency, 50 us * (deltas - 1))",

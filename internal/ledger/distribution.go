@@ -31,11 +31,14 @@ func (t *times) distribution(infinite int64) Distribution {
 	}
 	var ranks []int64
 	for _, q := range d.quantiles() {
-		ranks = append(ranks, q.p.Rank(n), n-max(0, q.p.Droppable(n)))
+		ranks = append(ranks, q.p.Rank(n), n-max(0, q.p.Droppable(n)), max(1, q.p.LowerRank(n)))
 	}
 	values := orderStatistics(&t.finite, ranks)
 	for i, q := range d.quantiles() {
-		*q.into = quantile(values[2*i], values[2*i+1], q.p.Droppable(n))
+		*q.into = quantile(values[3*i], values[3*i+1], q.p.Droppable(n))
+		if q.p.LowerRank(n) > 0 {
+			q.into.LowerUS = values[3*i+2]
+		}
 	}
 	if finite > 0 {
 		d.MinUS = Some(t.finite.Min())
@@ -92,7 +95,7 @@ func quantile(value, upper Opt, drop int64) Quantile {
 func sum(c *stats.Column) Opt {
 	total := int64(0)
 	for v := range c.All() {
-		if v < 0 || total > MaxInt-v {
+		if v < -MaxInt || v > MaxInt || total+v > MaxInt || total+v < -MaxInt {
 			return Opt{}
 		}
 		total += v

@@ -49,6 +49,7 @@ type Ledger struct {
 	Series         []SeriesSummary  `json:"series"`
 	Reconciliation []Reconciliation `json:"reconciliation"`
 	Controlled     *Controlled      `json:"controlled"` // null unless the contract is controlled
+	Load           *Load            `json:"load"`       // null without a load plan
 
 	Definitions Defs        `json:"definitions"`
 	Claims      []Claim     `json:"claims"`
@@ -132,9 +133,14 @@ type Times struct {
 	LatencyFull  Distribution `json:"latency_from_picked"`
 	InterToken   Distribution `json:"inter_token"`
 	Adjusted     Distribution `json:"latency_adjusted"` // over all submitted turns, a failure as plus infinity
-	QueueAge     Distribution `json:"queue_age"`
-	SendLag      Distribution `json:"send_lag"`
-	SlotLag      Distribution `json:"slot_lag"` // what the client takes between an answer and the next request
+	TTFTAdjusted Distribution `json:"ttft_adjusted"`    // the same of ttft; a result without a first token is infinite too
+
+	// In an open loop, over all submitted turns, from when the schedule wanted them sent, a failure as plus infinity.
+	LatencySchedule Distribution `json:"latency_from_schedule"`
+	TTFTSchedule    Distribution `json:"ttft_from_schedule"` // a result without a first token is infinite too
+	QueueAge        Distribution `json:"queue_age"`
+	SendLag         Distribution `json:"send_lag"`
+	SlotLag         Distribution `json:"slot_lag"` // what the client takes between an answer and the next request
 }
 
 // Distribution of n times in µs.
@@ -150,10 +156,11 @@ type Distribution struct {
 	SumUS Opt      `json:"sum_us" ledger:"signed"` // null if it has an infinite member
 }
 
-// Quantile is one order statistic and how much it says. ValueUS describes the sample; UpperUS bounds the percentile that
-// the sample was drawn from, see Defs.Bound.
+// Quantile is one order statistic and how much it says. ValueUS describes the sample; LowerUS and UpperUS, each by itself, bound the
+// percentile that the sample was drawn from, see Defs.Bound; together they are an interval of 98 % at least.
 type Quantile struct {
 	ValueUS  Opt    `json:"value_us" ledger:"signed"`
+	LowerUS  Opt    `json:"lower_us" ledger:"signed"` // null: the sample has none, or, where the value is infinite, it may be infinite
 	UpperUS  Opt    `json:"upper_us" ledger:"signed"`
 	Evidence string `json:"evidence"`
 }

@@ -23,6 +23,7 @@ const (
 	EventRollback      = "rollback"       // a base failed; detail: the commitment of the base that is sent instead
 	EventFault         = "fault"          // a planned fault is about to be done; context, turn, attempt; value: events that came before it; detail: its kind
 	EventQuiet         = "quiet"          // nothing is open; value: µs from the last end to the sample in which the server's gauges were back; null: they weren't; detail: why
+	EventStage         = "stage"          // a stage of the load plan begins in this segment, with context; value: its level, null of a trace
 	EventResent        = "resent"         // an attempt that was open when an earlier segment was killed is sent again; context, turn, attempt
 	EventUsageRefused  = "usage_refused"  // the server refused stream_options: sent without from here on
 	EventServerRestart = "server_restart" // the server's process changed; value: its new start_us
@@ -43,6 +44,6 @@ const (
 
 // EventKinds lists the kinds.
 func EventKinds() []string {
-	return []string{EventStart, EventReady, EventCanary, EventCanaryBase, EventRollback, EventFault, EventQuiet, EventResent, EventUsageRefused, EventServerRestart, EventScrapeLost, EventTornRow,
+	return []string{EventStart, EventReady, EventCanary, EventCanaryBase, EventRollback, EventFault, EventQuiet, EventStage, EventResent, EventUsageRefused, EventServerRestart, EventScrapeLost, EventTornRow,
 		EventInterrupt, EventAbort, EventPeak, EventEnd}
 }

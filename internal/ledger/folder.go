@@ -87,6 +87,26 @@ func (f *Folder) Resources() iter.Seq2[Resource, error] {
 // Events yields the events.
 func (f *Folder) Events() iter.Seq2[Event, error] { return records(f, EventsFile, (*Event).Check) }
 
+// Schedule reads schedule.jsonl, and gives its SHA-256 in hexadecimal digits.
+func (f *Folder) Schedule() ([]Arrival, string, error) {
+	h := sha256.New()
+	for line, err := range lines(filepath.Join(f.Dir, ScheduleFile)) {
+		if err != nil {
+			return nil, "", err
+		}
+		h.Write(line)
+		h.Write([]byte{'\n'})
+	}
+	var out []Arrival
+	for a, err := range records(f, ScheduleFile, (*Arrival).check) {
+		if err != nil {
+			return nil, "", err
+		}
+		out = append(out, a)
+	}
+	return out, hex.EncodeToString(h.Sum(nil)), nil
+}
+
 // Files hashes the folder's files.
 func (f *Folder) Files() ([]File, error) {
 	d := newDigest()

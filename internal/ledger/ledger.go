@@ -81,8 +81,9 @@ func (o *Opt) UnmarshalJSON(b []byte) error {
 
 // Files of a run folder that are the client's working state: private, no evidence by themselves, not bound by the ledger.
 const (
-	ParkFile  = "park.bin" // what contexts with another turn have said; rows hold a commitment to each record
-	OpenFile  = "open.bin" // attempts that are open; gone when a segment has ended
-	ParkMagic = "cotenant-park 1\n"
-	MaxParked = 1 << 20 // bytes of one record's payload
+	ParkFile     = "park.bin"       // what contexts with another turn have said; rows hold a commitment to each record
+	ScheduleFile = "schedule.jsonl" // when a trace's requests are due: an Arrival a line; the config has its hash
+	OpenFile     = "open.bin"       // attempts that are open; gone when a segment has ended
+	ParkMagic    = "cotenant-park 1\n"
+	MaxParked    = 1 << 20 // bytes of one record's payload
 )

@@ -40,6 +40,9 @@ type rowSum struct {
 	cut     map[int64]cutTurn // of contexts whose present turn has attempts that were cut
 	bounds  bounds
 	control *controlSum // nil unless the contract is controlled
+	load    *loadSum    // nil without a load plan
+
+	ttftSchedule, latencySchedule times // of an open loop
 }
 
 type firsts struct{ segment, picked int64 }
@@ -76,7 +79,7 @@ func (s *rowSum) add(r *Row) error {
 	if r.Attempt > 1 {
 		s.counts.Retries++
 	}
-	if r.Base != s.cfg.Workload.BaseCommit {
+	if r.Base != s.cfg.BaseOf(r.Context) {
 		s.baseDiffers = true
 	}
 	if r.Worker >= s.cfg.Workers {
@@ -84,6 +87,9 @@ func (s *rowSum) add(r *Row) error {
 	}
 	s.spend(r)
 	free, busy := s.place(r)
+	if s.load != nil {
+		s.load.place(r)
+	}
 	if r.Context >= s.cfg.Contexts || r.Turn >= s.cfg.TurnsPerContext {
 		s.counts.Strays++
 		return nil
@@ -107,6 +113,9 @@ func (s *rowSum) add(r *Row) error {
 		s.sendLag.between(Some(r.PickedUS), r.SentUS)
 		if busy && r.SentUS.OK {
 			s.slotLag.add(max(0, r.SentUS.V-max(free, r.QueuedUS)))
+		}
+		if s.load != nil {
+			s.load.first(r, free, busy)
 		}
 		if r.Outcome != OK {
 			s.retried[r.Context] = firsts{r.Segment, r.PickedUS}
@@ -187,6 +196,13 @@ func (s *rowSum) result(r *Row) error {
 		if first.segment == r.Segment {
 			s.latencyFull.add(r.EndUS - first.picked)
 		}
+	}
+	if s.load != nil {
+		s.load.result(r)
+	}
+	if s.cfg.Load.Open() {
+		s.latencySchedule.add(r.EndUS - r.QueuedUS)
+		s.ttftSchedule.between(Some(r.QueuedUS), r.FirstTokenUS)
 	}
 	s.resultTokens(r)
 	return s.score(r)
@@ -280,10 +296,24 @@ func (s *rowSum) into(l *Ledger, ended map[int64]bool) {
 		}
 	}
 	l.Rates = s.rates(l.WallUS)
+	infinite := s.counts.Failed + s.counts.TTFTMissing
 	l.Times = Times{TTFT: s.ttft.distribution(0), FirstContent: s.firstContent.distribution(0), Latency: s.latency.distribution(0),
 		LastToken: s.lastToken.distribution(0), LatencyFull: s.latencyFull.distribution(0), InterToken: s.interToken.distribution(0),
-		Adjusted: s.latency.distribution(s.counts.Failed), QueueAge: s.queueAge.distribution(0), SendLag: s.sendLag.distribution(0), SlotLag: s.slotLag.distribution(0)}
+		Adjusted: s.latency.distribution(s.counts.Failed), TTFTAdjusted: s.ttft.distribution(infinite), QueueAge: s.queueAge.distribution(0), SendLag: s.sendLag.distribution(0), SlotLag: s.slotLag.distribution(0)}
+	if s.cfg.Load.Open() {
+		l.Times.LatencySchedule, l.Times.TTFTSchedule = s.latencySchedule.distribution(s.counts.Failed), s.ttftSchedule.distribution(infinite)
+	} else {
+		l.Times.LatencySchedule, l.Times.TTFTSchedule = s.latencySchedule.distribution(0), s.ttftSchedule.distribution(0)
+	}
 	l.Oracle = s.score0()
+	if s.load != nil {
+		for context, c := range s.contexts {
+			if c.any && int64(c.turns) < s.cfg.TurnsPerContext {
+				s.load.failed(int64(context))
+			}
+		}
+		s.load.into(l)
+	}
 }
 
 func (s *rowSum) score0() Oracle {

@@ -44,6 +44,9 @@ func Summarize(run Run) (Ledger, error) {
 	if cfg.Controlled != nil {
 		rows.control = newControlSum(cfg)
 	}
+	if cfg.Load != nil {
+		rows.load = newLoadSum(cfg)
+	}
 	for e, err := range run.Events {
 		if err != nil {
 			return Ledger{}, err
@@ -51,6 +54,9 @@ func Summarize(run Run) (Ledger, error) {
 		events.add(&e)
 		if rows.control != nil {
 			rows.control.event(&e)
+		}
+		if rows.load != nil {
+			rows.load.event(&e)
 		}
 	}
 	for r, err := range run.Rows {

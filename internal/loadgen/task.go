@@ -30,6 +30,7 @@ type Task struct {
 	Messages  []Message
 	Expect    string // the answer
 	HasOracle bool   // false: Expect means nothing and Check must not be asked
+	MaxTokens int64  // of the answer; 0: as the run has it
 }
 
 // Check reports whether answer is the expected one. White space around it, one pair of quotes and one final full stop

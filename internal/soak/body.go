@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -110,8 +111,14 @@ func parseExtra(b []byte) (names []string, inside []byte, err error) {
 	return names, bytes.TrimSpace(b[1 : len(b)-1]), nil
 }
 
+// extras is what one request says beside what all say.
+type extras struct {
+	maxTokens int64  // 0: as all
+	user      string // the tenant; empty: none
+}
+
 // append builds a request body for messages behind dst.
-func (m *bodyMaker) append(dst []byte, messages []loadgen.Message) ([]byte, error) {
+func (m *bodyMaker) append(dst []byte, messages []loadgen.Message, x extras) ([]byte, error) {
 	model, err := json.Marshal(m.model)
 	if err != nil {
 		return nil, err
@@ -131,13 +138,16 @@ func (m *bodyMaker) append(dst []byte, messages []loadgen.Message) ([]byte, erro
 		dst = append(dst, encoded...)
 	}
 	dst = append(dst, ']')
+	if x.user != "" { // a tenant's name needs no escapes
+		dst = append(append(append(dst, `,"user":"`...), x.user...), '"')
+	}
 	dst = append(dst, `,"stream":true`...)
 	if m.includeUsage {
 		dst = append(dst, `,"stream_options":{"include_usage":true}`...)
 	}
 	dst = append(dst, ',', '"')
 	dst = append(append(dst, m.tokensMember...), '"', ':')
-	dst = strconv.AppendInt(dst, m.maxTokens, 10)
+	dst = strconv.AppendInt(dst, cmp.Or(x.maxTokens, m.maxTokens), 10)
 	for _, s := range m.sampling {
 		dst = append(append(append(dst, ',', '"'), s.name...), '"', ':')
 		dst = append(dst, s.value...)

@@ -65,7 +65,7 @@ func (s *session) askBase(ctx context.Context, work loadgen.Conversations, base 
 			scratch := newScratch()
 			for n := next.Add(1) - 1; n < canaryAsked && ctx.Err() == nil; n = next.Add(1) - 1 {
 				task := work.Canary(n, base)
-				body, err := s.maker.append(nil, task.Messages)
+				body, err := s.maker.append(nil, task.Messages, extras{})
 				if err != nil {
 					failed.Store(&err)
 					return

@@ -54,6 +54,10 @@ type Options struct {
 	FaultBlock int64         // of the contract controlled: contexts of which one meets a fault; 0: 64
 	QuietLimit time.Duration // of the contract controlled: how long the server's gauges may take to come back; 0: 10 s
 
+	Load     *ledger.LoadPlan // nil: a closed loop; see LoadSpec. Of a trace the hash of its schedule is filled in, and the longest answer is MaxTokens
+	Trace    *loadgen.Trace   // what Load replays: it is the Source, too
+	Declared ledger.Declared  // what the user says that is measured
+
 	Confirm        bool
 	MaxSpendTokens int64 // 0: no limit
 
@@ -162,6 +166,9 @@ func (o *Options) fill() error {
 		return usage("top-p %v: want 0 to 1", *o.TopP)
 	}
 	if err := o.checkContract(); err != nil {
+		return err
+	}
+	if err := o.checkLoad(); err != nil {
 		return err
 	}
 	return o.checkHeader()

@@ -93,7 +93,7 @@ func (m *bodyMaker) canary(roles []loadgen.Message) ([]byte, error) {
 	for i, msg := range roles {
 		short[i] = loadgen.Message{Role: msg.Role, Content: "Are you ready?"}
 	}
-	return one.append(nil, short)
+	return one.append(nil, short, extras{})
 }
 
 // adapt changes what the server has refused and may take in another form; false if there is nothing to change.

@@ -35,6 +35,9 @@ func (s *session) reopenConfig() error {
 			return usage("the run in %s was registered with %s %v, not %v: a run goes on as it began", o.Out, d.name, d.there, d.given)
 		}
 	}
+	if !samePlan(o.Load, c.Load) {
+		return usage("the run in %s was registered with another load plan: a run goes on as it began", o.Out)
+	}
 	// Another segment would add nothing and take from the evidence: counters of one server are set against one segment.
 	if b, err := f.ReadFile(ledger.LedgerFile); err == nil {
 		if l, err := ledger.ReadLedger(b); err == nil && l.Status == ledger.StatusFinished {

@@ -55,6 +55,9 @@ func (s *session) run(ctx context.Context, ready readiness) (*Result, error) {
 	watchers.Go(func() { s.report(watching) })
 	watchers.Go(func() { s.interrupt(ctx, watching, cut) })
 	defer context.AfterFunc(soft, s.records.wake)()
+	if s.pacer != nil {
+		defer context.AfterFunc(soft, s.pacer.wake)()
+	}
 	for id := range s.o.Workers {
 		workers.Go(func() { s.work(soft, hard, id) })
 	}
@@ -166,23 +169,42 @@ type worker struct {
 	scratch *scratch
 	body    []byte
 	floor   int64 // end of its last attempt
+
+	// Of a run with a load plan.
+	due  int64      // when the schedule wanted its context sent, 0 in a closed loop
+	last ledger.Row // its last attempt
 }
 
 // work takes contexts until there are none, soft ends, or the budget is used up.
 func (s *session) work(soft, hard context.Context, id int64) {
 	w := &worker{id: id, scratch: newScratch()}
 	for soft.Err() == nil {
-		n, rec, ok := s.records.take(soft, func() {
-			if err := s.pause(hard); err != nil {
-				s.abort.fail(err)
-			}
-		})
+		n, rec, ok := s.take(soft, hard, w)
 		if !ok {
 			return
 		}
 		rec = s.context(soft, hard, w, n, rec)
 		s.records.put(n, rec)
+		if s.pacer != nil {
+			s.pacer.over(&w.last, rec)
+		}
 	}
+}
+
+// take gives a worker its next context.
+func (s *session) take(soft, hard context.Context, w *worker) (n int64, rec record, ok bool) {
+	if s.pacer == nil {
+		return s.records.take(soft, func() {
+			if err := s.pause(hard); err != nil {
+				s.abort.fail(err)
+			}
+		})
+	}
+	var err error
+	if n, rec, w.due, ok, err = s.pacer.take(soft, w.id); err != nil {
+		s.abort.fail(err)
+	}
+	return n, rec, ok
 }
 
 // turn is what a worker has of the turn that it is at.
@@ -195,9 +217,10 @@ type turn struct {
 }
 
 // begin finds what a turn asks, and brings back what was said before it.
-func (s *session) begin(n int64, rec record) (turn, error) {
+// due is when the schedule wanted its first turn sent, 0 in a closed loop.
+func (s *session) begin(n int64, rec record, due int64) (turn, error) {
 	if rec.turn == 0 {
-		return turn{context: n, task: s.o.Source.Task(n)}, nil
+		return turn{context: n, task: s.o.Source.Task(n), queued: due}, nil
 	}
 	t := turn{context: n, task: s.o.Source.(loadgen.Conversations).Turn(n, int64(rec.turn)), queued: s.park.readyAt(n)}
 	var err error
@@ -221,9 +244,9 @@ func (t *turn) said(answer []byte) []loadgen.Message {
 
 // context makes a context's attempts until its turn has a result, it is retired, or soft ends.
 func (s *session) context(soft, hard context.Context, w *worker, n int64, rec record) record {
-	t, err := s.begin(n, rec)
+	t, err := s.begin(n, rec, w.due)
 	if err == nil {
-		w.body, err = s.maker.append(w.body[:0], t.messages())
+		w.body, err = s.maker.append(w.body[:0], t.messages(), s.extras(n, &t.task))
 	}
 	if err != nil {
 		s.abort.fail(fmt.Errorf("context %d: %w", n, err))
@@ -237,7 +260,7 @@ func (s *session) context(soft, hard context.Context, w *worker, n int64, rec re
 			return rec
 		}
 		row := ledger.Row{Context: n, Turn: int64(rec.turn), Attempt: int64(rec.attempts) + 1, Worker: w.id, Segment: s.w.Segment(),
-			QueuedUS: t.queued, PickedUS: max(s.clk.now(), w.floor, t.queued), Base: s.base, PromptCommit: prompt,
+			QueuedUS: t.queued, PickedUS: max(s.clk.now(), w.floor, t.queued), Base: s.cfg.BaseOf(n), PromptCommit: prompt,
 			Task: clip(string(t.task.Kind), ledger.MaxFinish), Oracle: ledger.OracleNone, Restored: t.restored}
 		if tried {
 			row.BackoffUS = row.PickedUS - w.floor
@@ -249,6 +272,9 @@ func (s *session) context(soft, hard context.Context, w *worker, n int64, rec re
 			rec.note(&row, retry, s.o.MaxAttempts, s.o.Turns)
 			s.tally(&row, rec)
 			err = s.w.Row(row)
+		}
+		if s.pacer != nil {
+			w.last = row
 		}
 		if err != nil {
 			s.abort.fail(err)

@@ -132,6 +132,8 @@ type session struct {
 
 	records *records
 	park    *parking      // nil where contexts have one turn
+	pacer   *pacer        // nil without a load plan
+	tenants []int         // by context, repeating: index into the plan's; empty: there are none
 	slots   *openAttempts // what workers are at
 	faults  *faults       // nil unless the contract is controlled
 
@@ -315,7 +317,7 @@ func (s *session) open(ready readiness) error {
 	}
 	s.base = s.cfg.Workload.BaseCommit
 	s.sampler.clk, s.sampler.w, s.sampler.gpus.commit = s.clk, s.w, s.place
-	if err := s.openContract(); err != nil {
+	if err := errors.Join(s.openContract(), s.openLoad()); err != nil {
 		return err
 	}
 	events := []ledger.Event{{Kind: ledger.EventReady, Value: ledger.Some(ready.took.Microseconds())},
@@ -375,6 +377,7 @@ func (s *session) create() error {
 	if o.Contract == ledger.ContractControlled {
 		s.cfg.Controlled = s.controlPlan()
 	}
+	s.cfg.Load, s.cfg.Declared = o.Load, o.Declared
 	if s.w, err = ledger.Create(o.Out, s.cfg); err != nil {
 		return err
 	}

@@ -41,6 +41,9 @@ func WriteTable(w io.Writer, l *ledger.Ledger) error {
 		add("Server's gauges back at quiet points", "%s of %s (longest %s s)", grouped(k.QuietReturned), grouped(k.QuietPoints), seconds(k.QuietMaxUS))
 		add("Queue age p50 / p95", "%s / %s s", seconds(l.Times.QueueAge.P50.ValueUS), seconds(l.Times.QueueAge.P95.ValueUS))
 	}
+	if l.Load != nil {
+		addLoad(l, add)
+	}
 	if c.Resent > 0 {
 		add("Sent again after a kill", "%s", grouped(c.Resent))
 	}

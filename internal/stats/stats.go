@@ -60,7 +60,15 @@ func (p Percentile) Droppable(n int64) int64 {
 	return n
 }
 
-const confidenceTail = 0.01
+// confidenceTail is 1/100, and what rounding may add to a sum that is just that.
+const confidenceTail = 0.01 * (1 + 1e-12)
+
+// LowerRank is the rank, counted from 1, of the largest order statistic of n values that is a lower bound of the percentile with
+// confidence 99 %, 0 where there is none. It mirrors Droppable: the r-th smallest value lies above the percentile only if fewer than r
+// values lie below it.
+func (p Percentile) LowerRank(n int64) int64 {
+	return 1 + Percentile{p.Den - p.Num, p.Den}.Droppable(n)
+}
 
 // wilsonZ is the two-sided 95 % point of the normal distribution.
 const wilsonZ = "1.959963984540054"

@@ -70,6 +70,29 @@ func exactDroppable(p Percentile, n int64) int64 {
 	return n
 }
 
+// TestLowerRank sums the binomial distribution in whole numbers: the rank's value lies above the percentile with at most 1 %, the next
+// one's with more.
+func TestLowerRank(t *testing.T) {
+	for _, p := range []Percentile{P50, P90, P95, P99, P999} {
+		for _, n := range []int64{0, 1, 2, 3, 4, 6, 7, 11, 25, 90, 125} {
+			limit := new(big.Int).Exp(big.NewInt(p.Den), big.NewInt(n), nil)
+			sum, want := new(big.Int), int64(0)
+			for k := int64(0); k < n; k++ { // k values lie below
+				term := new(big.Int).Binomial(n, k)
+				term.Mul(term, new(big.Int).Exp(big.NewInt(p.Num), big.NewInt(k), nil))
+				term.Mul(term, new(big.Int).Exp(big.NewInt(p.Den-p.Num), big.NewInt(n-k), nil))
+				if sum.Add(sum, term); new(big.Int).Mul(sum, big.NewInt(100)).Cmp(limit) > 0 {
+					break
+				}
+				want = k + 1
+			}
+			if got := p.LowerRank(n); got != want {
+				t.Errorf("of %d values the %d-th is a lower bound of %v, want the %d-th", n, got, p, want)
+			}
+		}
+	}
+}
+
 func TestWilson(t *testing.T) {
 	for _, c := range []struct{ passed, n, low, high int64 }{
 		// Computed apart, in double precision: 793450.69, 206549.31, 236593.09 and 763406.91, and so on.

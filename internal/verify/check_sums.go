@@ -69,6 +69,11 @@ var percentiles = []struct {
 func distributions(e *evidence) (string, string) {
 	t := &e.computed.Times
 	failed := e.computed.Counts.Failed
+	untimed := failed + e.computed.Counts.TTFTMissing
+	scheduled, unscheduled := failed, untimed
+	if !e.config.Load.Open() {
+		scheduled, unscheduled = 0, 0
+	}
 	for _, d := range []struct {
 		name     string
 		from     string
@@ -77,6 +82,8 @@ func distributions(e *evidence) (string, string) {
 	}{{"ttft", "ttft", &t.TTFT, 0}, {"first_content", "first_content", &t.FirstContent, 0}, {"latency", "latency", &t.Latency, 0},
 		{"last_token", "last_token", &t.LastToken, 0}, {"latency_from_picked", "latency_from_picked", &t.LatencyFull, 0},
 		{"inter_token", "inter_token", &t.InterToken, 0}, {"latency_adjusted", "latency", &t.Adjusted, failed},
+		{"ttft_adjusted", "ttft", &t.TTFTAdjusted, untimed}, {"latency_from_schedule", "latency_from_schedule", &t.LatencySchedule, scheduled},
+		{"ttft_from_schedule", "ttft_from_schedule", &t.TTFTSchedule, unscheduled},
 		{"queue_age", "queue_age", &t.QueueAge, 0}, {"send_lag", "send_lag", &t.SendLag, 0}, {"slot_lag", "slot_lag", &t.SlotLag, 0}} {
 		if own := ownDistribution("/times/"+d.name, d.dist, sorted(e.facts.series[d.from]), d.infinite); own != "" {
 			return own, ""
@@ -112,6 +119,9 @@ func ownDistribution(at string, d *ledger.Distribution, values []int64, infinite
 		q := p.of(d)
 		if own := mismatch(at+"/"+p.name+"/value_us", q.ValueUS, want); own != "" {
 			return own
+		}
+		if q.LowerUS.OK && want.OK && q.LowerUS.V > want.V {
+			return fmt.Sprintf("%s/%s: the lower bound %d lies above the value %d", at, p.name, q.LowerUS.V, want.V)
 		}
 		if q.UpperUS.OK && want.OK && q.UpperUS.V < want.V {
 			return fmt.Sprintf("%s/%s: the upper bound %d lies below the value %d", at, p.name, q.UpperUS.V, want.V)

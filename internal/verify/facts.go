@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"cotenant/internal/ledger"
+	"cotenant/internal/loadgen"
 	"cotenant/internal/stats"
 )
 
@@ -85,6 +86,7 @@ type facts struct {
 	badGPU violation
 
 	control *controlFacts // nil unless the contract is controlled
+	load    *loadFacts    // nil without a load plan
 	resent  []attemptOf
 
 	badQueue violation
@@ -126,6 +128,9 @@ func gather(folder *ledger.Folder, filesRoot string) (*facts, error) {
 	}
 	if cfg.Controlled != nil {
 		f.control = newControlFacts(cfg)
+	}
+	if cfg.Load != nil {
+		f.load = newLoadFacts(cfg)
 	}
 	for e, err := range folder.Events() {
 		if err != nil {
@@ -169,6 +174,9 @@ func (f *facts) event(e *ledger.Event, config string) {
 	if f.control != nil {
 		f.control.event(e)
 	}
+	if f.load != nil {
+		f.load.event(e)
+	}
 	if !f.segments[e.Segment] {
 		f.badStart.add("an event of %s belongs to segment %d, which hasn't started", e.Kind, e.Segment)
 	}
@@ -191,8 +199,8 @@ func (f *facts) row(r *ledger.Row) {
 	if why := outcomeFits(r); why != "" {
 		f.badOutcome.add("%s: %s", who, why)
 	}
-	if r.Base != f.cfg.Workload.BaseCommit {
-		f.badBase.add("%s carries base %q, the config %q", who, r.Base, f.cfg.Workload.BaseCommit)
+	if want := f.base(r.Context); r.Base != want {
+		f.badBase.add("%s carries base %q, the config %q", who, r.Base, want)
 	}
 	f.promptFacts.row(r, who)
 	if r.Worker >= f.cfg.Workers {
@@ -232,6 +240,9 @@ func (f *facts) row(r *ledger.Row) {
 	if f.control != nil {
 		f.control.row(r, who)
 	}
+	if f.load != nil {
+		f.load.row(r)
+	}
 	f.queue(r, c, who)
 	if r.Outcome != ledger.OK {
 		return
@@ -242,10 +253,18 @@ func (f *facts) row(r *ledger.Row) {
 	delete(f.failing, r.Context)
 }
 
+// base is the commitment that a context's rows have to carry: none where the context has a base of its own.
+func (f *facts) base(context int64) string {
+	if f.cfg.Load != nil && f.cfg.Load.Paired && loadgen.UniqueArm(f.cfg.Workload.Seed, context) {
+		return ""
+	}
+	return f.cfg.Workload.BaseCommit
+}
+
 // queue holds when a turn says that it could have run against what came before it.
 func (f *facts) queue(r *ledger.Row, c *contextFacts, who attemptName) {
 	if r.Turn == 0 || c.segment != r.Segment {
-		if r.QueuedUS != 0 {
+		if r.QueuedUS != 0 && !f.cfg.Load.Open() { // R-LOAD-01 has what an open loop's are
 			f.badQueue.add("%s was queued at %d us: it was ready when its segment started", who, r.QueuedUS)
 		}
 	} else if r.QueuedUS != c.last {
@@ -355,6 +374,12 @@ func (f *facts) result(r *ledger.Row, c *contextFacts, who attemptName) {
 	}
 	if same {
 		f.time("latency_from_picked", r.EndUS-picked)
+	}
+	if f.cfg.Load.Open() {
+		f.time("latency_from_schedule", r.EndUS-r.QueuedUS)
+		if r.FirstTokenUS.OK {
+			f.time("ttft_from_schedule", r.FirstTokenUS.V-r.QueuedUS)
+		}
 	}
 	if !r.SentUS.OK {
 		return

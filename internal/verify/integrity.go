@@ -115,7 +115,8 @@ func distributionsOf(l *ledger.Ledger) []struct {
 		d    *ledger.Distribution
 		n    int64
 	}{{"ttft", &t.TTFT, c.Turns - c.TTFTMissing}, {"first_content", &t.FirstContent, -1}, {"latency", &t.Latency, -1}, {"last_token", &t.LastToken, -1}, {"latency_from_picked", &t.LatencyFull, -1},
-		{"inter_token", &t.InterToken, -1}, {"latency_adjusted", &t.Adjusted, t.Latency.N + c.Failed}, {"queue_age", &t.QueueAge, c.Submitted}, {"send_lag", &t.SendLag, -1}, {"slot_lag", &t.SlotLag, -1}}
+		{"inter_token", &t.InterToken, -1}, {"latency_adjusted", &t.Adjusted, t.Latency.N + c.Failed}, {"ttft_adjusted", &t.TTFTAdjusted, c.Turns + c.Failed},
+		{"latency_from_schedule", &t.LatencySchedule, -1}, {"ttft_from_schedule", &t.TTFTSchedule, -1}, {"queue_age", &t.QueueAge, c.Submitted}, {"send_lag", &t.SendLag, -1}, {"slot_lag", &t.SlotLag, -1}}
 }
 
 func timesInOrder(l *ledger.Ledger) string {
@@ -129,6 +130,9 @@ func timesInOrder(l *ledger.Ledger) string {
 			q := p.of(d)
 			if q.ValueUS.OK && last.OK && q.ValueUS.V < last.V {
 				return fmt.Sprintf("%s/%s is %d, below %d before it", at, p.name, q.ValueUS.V, last.V)
+			}
+			if q.ValueUS.OK && q.LowerUS.OK && q.LowerUS.V > q.ValueUS.V {
+				return fmt.Sprintf("%s/%s: the lower bound %d lies above the value %d", at, p.name, q.LowerUS.V, q.ValueUS.V)
 			}
 			if q.ValueUS.OK && q.UpperUS.OK && q.UpperUS.V < q.ValueUS.V {
 				return fmt.Sprintf("%s/%s: the upper bound %d lies below the value %d", at, p.name, q.UpperUS.V, q.ValueUS.V)

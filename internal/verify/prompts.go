@@ -26,6 +26,8 @@ type promptFacts struct {
 	head   []byte // of the body, up to the messages
 	tail   []byte // from behind them
 	body   []byte
+
+	pattern []int // of tenants by context
 }
 
 // newPromptFacts finds out whether prompts can be made again: of generated work, where the secret is there.
@@ -38,7 +40,7 @@ func newPromptFacts(cfg *ledger.Config, filesRoot string) *promptFacts {
 	}
 	seed, err := strconv.ParseUint(cfg.Workload.Seed, 10, 64)
 	switch {
-	case cfg.Workload.Name != loadgen.Version:
+	case cfg.Workload.Name != loadgen.Version && cfg.Workload.Name != loadgen.PairsVersion:
 		p.why = fmt.Sprintf("the prompts are of %q, which this program doesn't generate", cfg.Workload.Name)
 		return p
 	case cfg.Secret == "":
@@ -48,7 +50,11 @@ func newPromptFacts(cfg *ledger.Config, filesRoot string) *promptFacts {
 		p.wrong.add("the workload's seed %q isn't a number", cfg.Workload.Seed)
 		return p
 	}
-	w, err := loadgen.New(loadgen.Options{Seed: seed, BaseTokens: int(cfg.Workload.BaseTokens.Or(0)), Unique: cfg.Workload.Unique})
+	options := loadgen.Options{Seed: seed, BaseTokens: int(cfg.Workload.BaseTokens.Or(0)), Unique: cfg.Workload.Unique}
+	var w loadgen.Source
+	if w, err = loadgen.New(options); err == nil && cfg.Workload.Name == loadgen.PairsVersion {
+		w, err = loadgen.NewPairs(options)
+	}
 	if err != nil {
 		p.wrong.add("the workload: %v", err)
 		return p
@@ -65,6 +71,9 @@ func newPromptFacts(cfg *ledger.Config, filesRoot string) *promptFacts {
 	}
 	if base := p.commit.Commit(ledger.LabelBase, []byte(p.source.Base())); base != cfg.Workload.BaseCommit {
 		p.wrong.add("the base that seed and nonce give has the commitment %s, the config's is %s", base, cfg.Workload.BaseCommit)
+	}
+	if cfg.Load != nil {
+		p.pattern = cfg.Load.Pattern()
 	}
 	p.frame()
 	return p
@@ -107,7 +116,11 @@ func (p *promptFacts) row(r *ledger.Row, who attemptName) {
 		p.wrong.add("%s: %v", who, err)
 		return
 	}
-	p.body = append(append(append(p.body[:0], p.head...), messages...), p.tail...)
+	p.body = append(append(p.body[:0], p.head...), messages...)
+	if load := p.cfg.Load; load != nil && len(load.Tenants) > 0 {
+		p.body = fmt.Appendf(p.body, `,"user":"%s"`, load.Tenants[p.pattern[r.Context%int64(len(p.pattern))]].Name)
+	}
+	p.body = append(p.body, p.tail...)
 	p.rebuilt++
 	if p.commit.Commit(ledger.LabelPrompt, p.body) != r.PromptCommit {
 		p.wrong.add("%s sent another prompt than seed, nonce and sampling give", who)

@@ -19,6 +19,7 @@ import (
 type fixture struct {
 	rule     string
 	contexts int64                          // 0: 100
+	load     string                         // a run under the plan of that name
 	control  bool                           // a run of the contract controlled, which is good but for its number of contexts
 	orch     bool                           // the same of the contract orchestration
 	run      func(r *run)                   // changes the run before its ledger is computed
@@ -204,6 +205,44 @@ var fixtures = []fixture{
 		}
 	}},
 	{rule: "R-CTL-01", control: true, ledger: func(l *ledger.Ledger) { l.Controlled.Faults[3].Recovered++ }},
+	{rule: "R-LOAD-01", load: "open", run: func(r *run) {
+		// A late one is called punctual.
+		x := r.ok(90)
+		x.QueuedUS = x.PickedUS
+	}},
+	{rule: "R-LOAD-02", load: "search", run: func(r *run) {
+		for i := range r.events {
+			if e := &r.events[i]; e.Kind == ledger.EventStage && e.Context.V == 75 {
+				e.Value.V = 3
+			}
+		}
+	}},
+	{rule: "R-LOAD-03", load: "tenants", run: func(r *run) {
+		for i := range r.rows {
+			if x := &r.rows[i]; x.Context == 99 {
+				r.moveTo(x, (x.Worker+1)%4)
+				for r.cfg.Load.Pattern()[x.Worker] == r.cfg.Load.Pattern()[99%4] {
+					r.moveTo(x, (x.Worker+1)%4)
+				}
+			}
+		}
+	}},
+	{rule: "R-LOAD-04", load: "tenants", ledger: func(l *ledger.Ledger) { l.Load.Tenants[0].Service++ }},
+	{rule: "R-PAIR-01", load: "paired", run: func(r *run) {
+		var first *ledger.Row
+		for i := range r.rows {
+			x := &r.rows[i]
+			if x.Base != "" {
+				continue
+			}
+			if first == nil {
+				first = x
+				continue
+			}
+			x.PromptCommit = first.PromptCommit
+			break
+		}
+	}},
 	{rule: "R-CLAIM-01", ledger: func(l *ledger.Ledger) { l.Claims[1].Value++ }},
 	{rule: "R-CLAIM-02", ledger: func(l *ledger.Ledger) { l.NonClaims = l.NonClaims[1:] }},
 	{rule: "R-ADM-01", run: func(r *run) { r.cfg.RunOrdinal++ }, ledger: func(l *ledger.Ledger) { l.Admission.Rung = ledger.Some(1000) }},
@@ -323,6 +362,9 @@ func (f *fixture) build(t *testing.T) (string, Options) {
 		contexts = 100
 	}
 	r := good(t, contexts)
+	if f.load != "" {
+		r = simulateLoad(t, f.load)
+	}
 	if f.control {
 		r = simulateControlled(t, smallControlled, 16)
 		r.parkFile(t, dir)

@@ -3,7 +3,7 @@
 # of splits, what is refused, the watchdog, an interrupted run, a killed supervisor, and MPS. Changes no setting of the card; a step that
 # fails doesn't stop the others.
 #
-#   bench/h200/probe.sh BINARY OUT        (about three minutes)
+#   bench/h200/probe.sh BINARY OUT        (about a minute)
 #
 # OUT gets probe.log (everything that was printed), summary.txt (exit code and seconds of each step) and evidence.tar.gz.
 set -uo pipefail
@@ -52,7 +52,9 @@ create() { # create NAME WANTED-EXIT OPTION…
 for n in 8 16 32 64; do create "sms-$n" 0 --sms "$n"; done
 create groups-2 0 --groups 2
 create groups-8 0 --groups 8
-create groups-16 3 --groups 16 # 15 groups of the smallest size is all that an H200 grants
+create groups-15 0 --groups 15
+create groups-16 3 --groups 16 # an H200 grants 15 coscheduled groups of the smallest size
+create groups-16-uncoscheduled 0 --groups 16 --ignore-coscheduling
 create sizes-16-64 0 --sms 16,64
 create uncoscheduled-10-10 0 --sms 10,10 --ignore-coscheduling
 create map-cycles-300 0 --groups 2 --map --cycles 300

@@ -39,7 +39,11 @@ func (s *Set) split(whole cuda.Resource, sizes []int, flags cuda.SplitFlags) ([]
 		return nil, err
 	}
 	if len(parts) < len(exact) {
-		return nil, fmt.Errorf("the driver granted %d of %d groups", len(parts), len(exact))
+		hint := ""
+		if flags&cuda.IgnoreCoscheduling == 0 {
+			hint = ": blocks that run together bind SMs to each other, without coscheduling more may fit"
+		}
+		return nil, fmt.Errorf("the driver grants %d of %d groups%s", len(parts), len(exact), hint)
 	}
 	s.Left = left.SMs()
 	if left.Type() != cuda.TypeSM {

@@ -28,10 +28,13 @@ type MPSOptions struct {
 	NoStatic bool
 }
 
-// What the clients are given.
+// What the clients are given. A context's own memory counts towards a client's limit (513 MiB on an H200 with driver 580), so the limit
+// leaves room for it: of the two allocations, in bytes, the first must fit beside a context, the second exceeds the limit.
 const (
 	sharePercent  = 25
-	limitedMemory = 1 << 30 // bytes; the client tries half of it, then twice
+	limitedMemory = 4 << 30
+	fitsLimit     = 1 << 30
+	exceedsLimit  = 6 << 30
 	clientTimeout = 15 * time.Second
 	quitTimeout   = 10 * time.Second
 	// DefaultMPSDeadline is longer than that of contexts: a server and each of its clients take seconds to start.
@@ -53,7 +56,7 @@ func MPS(ctx context.Context, o MPSOptions) (Outcome, error) {
 		return Outcome{}, err
 	}
 	run.plan.Probe = evidence.MPSOperation
-	request := evidence.MPSRequest{Percent: sharePercent, MemoryLimit: limitedMemory, Static: !o.NoStatic}
+	request := evidence.MPSRequest{Percent: sharePercent, MemoryLimit: limitedMemory, MemoryFits: fitsLimit, MemoryExceeds: exceedsLimit, Static: !o.NoStatic}
 	run.plan.Request = request
 	control := mpsquery.FindControl(o.Root, o.Env)
 	gates := run.host.common(run.plan.Folder)
@@ -71,10 +74,10 @@ func MPS(ctx context.Context, o MPSOptions) (Outcome, error) {
 
 var mpsSteps = []string{
 	"start an MPS control daemon of our own in the foreground, in a private pipe folder, for this GPU alone",
-	"run a client with the whole GPU: its SM count, the SMs that it runs on, Green Contexts in it",
+	"run a client with the whole GPU: its SM count, the SMs that it runs on, Green Contexts in it, allocations of 1 and 6 GiB",
 	"run a client with 25 %: the same, and what splits it gets",
 	"set 25 % for all clients, run one that asks for 100 %, set it back",
-	"run a client with a memory limit that allocates half of it, then twice",
+	"run a client with a memory limit of 4 GiB that allocates 1 GiB, then 6 GiB",
 	"set and read back a lower client priority, run a client with it, set it back",
 	"run two clients with 25 % at once",
 	"quit, and look that daemon, servers, folder and device memory are gone",
@@ -300,13 +303,14 @@ func (m *mpsRun) asked(e *evidence.MPSMode, a mpsquery.Answer) {
 func (m *mpsRun) classic(ctx context.Context, d *mps.Daemon) error {
 	e := &m.r.Classic
 	share := "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=" + strconv.Itoa(sharePercent)
-	m.client(ctx, e, clientRequest{Name: "whole", Green: true})
+	tried := []int64{fitsLimit, exceedsLimit}
+	m.client(ctx, e, clientRequest{Name: "whole", Green: true, Allocations: tried}) // without a limit: what the limit is held against
 	m.client(ctx, e, clientRequest{Name: "share", Green: true, Repeat: 4}, share)
 	m.said(e, d.SetPercentage(ctx, sharePercent)...)
 	m.asked(e, d.Ask(ctx, mpsquery.DefaultPercentage, 0))
 	m.client(ctx, e, clientRequest{Name: "greedy"}, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100")
 	m.said(e, d.SetPercentage(ctx, 100)...)
-	m.client(ctx, e, clientRequest{Name: "limited", Allocations: []int64{limitedMemory / 2, 2 * limitedMemory}},
+	m.client(ctx, e, clientRequest{Name: "limited", Allocations: tried},
 		fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", limitedMemory>>20))
 	m.said(e, d.SetPriority(ctx, 1))
 	m.asked(e, d.Ask(ctx, mpsquery.DefaultPriority, 0))

@@ -41,9 +41,16 @@ func TestMPSClassic(t *testing.T) {
 	if whole.SMs != 132 || len(whole.SMIDs) != 132 || !whole.MPS.Or(false) || whole.Green == nil || whole.Green.Partitions[0].Granted != 8 {
 		t.Errorf("whole %s", dump(whole))
 	}
-	// As measured on an H200: 32 SMs, no split with coscheduling, splits without it.
+	// As measured on an H200: 32 SMs, no split with coscheduling, splits without it, which divide nothing.
 	if share.SMs != 32 || share.ResourceSMs != 32 || share.Splits[1].Code != 915 || share.Splits[4].Code != 0 || share.Green == nil {
 		t.Errorf("share %s", dump(share))
+	}
+	if share.GreenApart() || len(share.GreenOverlap.SMIDs) != 6 || !strings.Contains(strings.Join(r.Warnings, " "), "8 SMs granted, 6 seen; 8 SMs granted, 6 seen, 6 in common") {
+		t.Errorf("share %s\n%s", dump(share.GreenOverlap), r.Warnings)
+	}
+	// The context's own memory counts: 513 MiB of the limit.
+	if c := r.Classic.Client("limited"); c.FreeBytes > limitedMemory-513<<20 || c.FreeBytes < fitsLimit {
+		t.Errorf("limited %s", dump(c))
 	}
 	if r.Static.Started || r.Static.Status != observe.BlockedByRuntimeVersion || !r.Classic.QuitClean || !r.Classic.ServersOurs || r.Classic.Servers != 1 {
 		t.Errorf("%s", dump(r))

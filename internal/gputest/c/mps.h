@@ -1,7 +1,9 @@
 // A client of the fake MPS daemon (mpsd.c). Included by create.h.
 
 static int mps_on, mps_static, mps_first, mps_share = -1; // SMs from first; -1: all
-static unsigned long long mps_limit; // bytes; 0: none
+// What a client's limit leaves, in bytes; 0: no limit. The context counts towards it: 513 MiB on an H200 with driver 580.
+static unsigned long long mps_limit;
+enum { MPS_CONTEXT_BYTES = 538339472 };
 static int mps_bound;
 
 static const char *mps_folder(void) { return getenv("CUDA_MPS_PIPE_DIRECTORY"); }
@@ -45,6 +47,7 @@ static int mps_connect(void) {
         char unit = 0;
         sscanf(strchr(limit, '=') + 1, "%llu%c", &mps_limit, &unit);
         mps_limit <<= unit == 'G' ? 30 : unit == 'M' ? 20 : 0;
+        mps_limit = mps_limit > MPS_CONTEXT_BYTES ? mps_limit - MPS_CONTEXT_BYTES : 1;
     }
     return 0;
 }

@@ -66,6 +66,13 @@ func (f *folder) mpsClaims(r *Report) {
 	r.say(passed(m.Checks, "memory_limit_holds"), "a client's memory limit of %d bytes holds", m.Request.MemoryLimit)
 	r.say(passed(m.Checks, "priority_accepted"), "a client priority is accepted")
 	r.say(passed(m.Checks, "green_in_whole"), "Green Contexts can be made inside an MPS client with the whole GPU")
+	if s := m.Classic.Client("share"); s != nil {
+		found := s.GreenFailure
+		if s.Green != nil {
+			found = s.greenText()
+		}
+		r.say(s.GreenApart(), "Green Contexts inside a client with %d %% divide its SMs (found: %s)", m.Request.Percent, found)
+	}
 	r.say(passed(m.Checks, "static_starts", "partitions_made", "clients_in_partitions", "partitions_disjoint", "partitions_removed"), "static partitions can be made, used and removed, on disjoint SMs")
 	r.say(passed(m.Checks, "classic_quits", "process_gone", "memory_returned", "nothing_left"), "nothing of the daemon is left: no process, no folder, no device memory")
 	r.say(passed(m.Checks, "others_untouched"), "daemons that were there before are as before")

@@ -3,6 +3,7 @@ package evidence
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"cotenant/internal/observe"
 )
@@ -11,7 +12,10 @@ import (
 type MPSRequest struct {
 	Percent     int   `json:"percent"`      // of the smaller client
 	MemoryLimit int64 `json:"memory_limit"` // bytes, of the limited client
-	Static      bool  `json:"static"`       // also static partitions, where the control binary has them
+	// MemoryFits and MemoryExceeds are what it and the client without a limit try to allocate, in bytes.
+	MemoryFits    int64 `json:"memory_fits"`
+	MemoryExceeds int64 `json:"memory_exceeds"`
+	Static        bool  `json:"static"` // also static partitions, where the control binary has them
 }
 
 // MPSResult is result.json of `cotenant probe mps`.
@@ -153,6 +157,17 @@ func (r *MPSResult) Judge() {
 	r.Warnings = r.warnings()
 }
 
+// memoryCheck holds the limited client's allocations against those of a client without a limit: only what the GPU has room for shows
+// that it is the limit that refuses.
+func (r *MPSResult) memoryCheck(free, limited *MPSClient) Check {
+	if free == nil || len(free.Allocations) != 2 || free.Allocations[0].Code != 0 || free.Allocations[1].Code != 0 {
+		return skip("", fmt.Sprintf("not established: without a limit %d bytes can't be allocated either", r.Request.MemoryExceeds))
+	}
+	a := limited.Allocations
+	ok := len(a) == 2 && a[0].Bytes < r.Request.MemoryLimit && a[0].Code == 0 && a[1].Bytes > r.Request.MemoryLimit && a[1].Code == 2
+	return check("", ok, "limit %d bytes, %d free beside the context: %s; without a limit both succeed", r.Request.MemoryLimit, limited.FreeBytes, allocationsText(a))
+}
+
 func (c *MPSClient) ok() bool {
 	return c != nil && c.Outcome == Completed && c.Failure == "" && c.Correct
 }
@@ -193,8 +208,7 @@ func (r *MPSResult) classicChecks() []Check {
 		return check("", c.SMs > 0 && c.SMs <= most, "asked for 100 %% under a default of %d %%: %d SMs told", r.Request.Percent, c.SMs)
 	})
 	add("memory_limit_holds", m.Client("limited"), func(c *MPSClient) Check {
-		ok := len(c.Allocations) == 2 && c.Allocations[0].Code == 0 && c.Allocations[1].Code == 2
-		return check("", ok, "limit %d bytes: %s", r.Request.MemoryLimit, allocationsText(c.Allocations))
+		return r.memoryCheck(whole, c)
 	})
 	add("priority_accepted", m.Client("below"), func(c *MPSClient) Check {
 		i := slices.IndexFunc(m.Exchanges, func(e Exchange) bool { return e.Input == "get_default_client_priority" && e.Text == "1" })
@@ -211,24 +225,41 @@ func (r *MPSResult) classicChecks() []Check {
 	return append(list, check("classic_quits", m.QuitClean && m.Left == 0, "quit took %d ms, %d processes had to be ended otherwise", m.QuitMS, m.Left))
 }
 
+// GreenApart reports whether the client's Green Contexts ran on SM sets that are disjoint and as large as granted.
+func (c *MPSClient) GreenApart() bool {
+	if c == nil || c.Green == nil || len(c.Green.Partitions) == 0 || c.GreenFailure != "" || !c.GreenOverlap.Disjoint {
+		return false
+	}
+	for _, p := range c.Green.Partitions {
+		if len(p.SMIDs) != p.Granted || !p.OutputCorrect {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *MPSClient) greenText() string {
+	var seen []string
+	for _, p := range c.Green.Partitions {
+		seen = append(seen, fmt.Sprintf("%d SMs granted, %d seen", p.Granted, len(p.SMIDs)))
+	}
+	return fmt.Sprintf("%s, %d in common", strings.Join(seen, "; "), len(c.GreenOverlap.SMIDs))
+}
+
 // greenCheck says whether Green Contexts could be made in a client.
 func greenCheck(id string, c *MPSClient) Check {
 	if c == nil || c.Green == nil {
 		return check(id, false, "none were made")
 	}
-	ok := c.GreenFailure == "" && c.GreenOverlap.Disjoint && len(c.Green.Partitions) > 0
-	for _, p := range c.Green.Partitions {
-		ok = ok && len(p.SMIDs) == p.Granted && p.OutputCorrect
-	}
-	return check(id, ok, "%d Green Contexts, %d SMs in common %s", len(c.Green.Partitions), len(c.GreenOverlap.SMIDs), c.GreenFailure)
+	return check(id, c.GreenApart(), "%d Green Contexts, %d SMs in common %s", len(c.Green.Partitions), len(c.GreenOverlap.SMIDs), c.GreenFailure)
 }
 
 func allocationsText(list []Allocation) string {
-	text := ""
+	var texts []string
 	for _, a := range list {
-		text += fmt.Sprintf("%d bytes %s; ", a.Bytes, a.Symbol)
+		texts = append(texts, fmt.Sprintf("%d bytes %s", a.Bytes, a.Symbol))
 	}
-	return text
+	return strings.Join(texts, ", ")
 }
 
 func (r *MPSResult) staticChecks() []Check {
@@ -275,6 +306,8 @@ func (r *MPSResult) warnings() []string {
 	}
 	if s := r.Classic.Client("share"); s != nil && s.GreenFailure != "" {
 		w = append(w, "Green Contexts in a client with a share: "+s.GreenFailure)
+	} else if s != nil && s.Green != nil && !s.GreenApart() {
+		w = append(w, "Green Contexts in a client with a share are no partitions of it: "+s.greenText())
 	}
 	if !r.Static.Started {
 		w = append(w, "static partitioning: "+r.Static.Reason)

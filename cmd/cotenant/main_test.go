@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,12 +15,23 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"cotenant/internal/bounded"
+	"cotenant/internal/container"
 	"cotenant/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
 	bounded.ServeChild(childTasks())
-	testscript.Main(m, map[string]func(){"cotenant": main})
+	testscript.Main(m, map[string]func(){"cotenant": func() { reviewTestImage(); main() }})
+}
+
+// testImage names an image that a script's engine can pull, for reviewTestImage: NAME DIGEST.
+const testImage = "COTENANT_TEST_IMAGE"
+
+// reviewTestImage makes the image of a script's registry a reviewed one. The program itself has no such variable.
+func reviewTestImage() {
+	if name, digest, ok := strings.Cut(os.Getenv(testImage), " "); ok {
+		containerImages = []container.Image{{Name: name, Digest: digest, Platform: "linux/" + runtime.GOARCH, Why: "made by this test"}}
+	}
 }
 
 // Each file under testdata is one behaviour of the command line.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"cotenant/internal/partition"
 	"cotenant/internal/probe"
 	"cotenant/internal/probe/evidence"
+	"cotenant/internal/topology"
 )
 
 // childTasks are what this program does in child processes: driver libraries can hang, crash, or keep what they took.
@@ -45,28 +47,34 @@ var probeExits = []string{"0  preview; or done, every check passes and cleanup i
 	"3  go/no-go says no; or a check failed, cleanup proven", "4  blocked by the environment"}
 
 func newProbePrerequisite() *cobra.Command {
-	var o probe.Common
+	var f probeFlags
+	var cf containerFlags
 	var timeout time.Duration
-	var asJSON bool
 	c := &cobra.Command{
-		Use:   "prerequisite --gpu-uuid UUID",
+		Use:   "prerequisite --gpu-uuid UUID [--container [--confirm]]",
 		Short: "Tell whether one GPU has what Green Contexts need; make nothing",
 		Long: "Reports versions, SM count and resource, and the presence of the driver's and the runtime's symbols for one GPU, which is named\n" +
-			"by its UUID. No context is created and nothing is launched. Presence doesn't prove that creating works: `probe create` does.",
+			"by its UUID. No context is created and nothing is launched. Presence doesn't prove that creating works: `probe create` does.\n" +
+			"With --container it does so in a container, which without --confirm is only audited and shown.",
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := needUUID(c, o.GPUUUID); err != nil {
+			if err := errors.Join(f.complete(c), cf.check(c)); err != nil {
 				return err
+			}
+			if cf.container {
+				return f.inContainer(c, cf.composeFile, nil)
+			}
+			if f.common.Confirm || f.dryRun || f.common.Out != "" {
+				return usagef(c, "--confirm, --dry-run and --out are for --container: else nothing is made")
 			}
 			if timeout <= 0 || timeout > time.Minute {
 				return usagef(c, "--timeout %v: want more than 0 and at most 60s", timeout)
 			}
-			o.Root = os.Getenv(testRoot)
-			p, code := probe.Prerequisite(c.Context(), o, timeout)
+			p, code := probe.Prerequisite(c.Context(), f.common, timeout)
 			if wasInterrupted(c.Context()) {
 				return &exit{exitInterrupted, fmt.Errorf("interrupted"), ""}
 			}
-			if err := printPrerequisites(c.OutOrStdout(), p, asJSON); err != nil {
+			if err := printPrerequisites(c.OutOrStdout(), p, f.asJSON); err != nil {
 				return err
 			}
 			if code != exitYes {
@@ -75,10 +83,11 @@ func newProbePrerequisite() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&o.GPUUUID, "gpu-uuid", "", "the GPU's UUID, GPU-… or MIG-…; `cotenant inspect` prints them")
+	f.add(c)
+	cf.add(c)
 	c.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "for the whole inspection, at most 60s")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return describe(c, "nothing", "0  everything is there", "3  something is missing", "4  the driver could not be asked")
+	return describe(c, "nothing; with --container a container, and its evidence folder", "0  everything is there", "1  a container was made and its cleanup is not proven", "3  something is missing, or go/no-go says no",
+		"4  the driver, or the container engine, could not be asked")
 }
 
 func needUUID(c *cobra.Command, uuid string) error {
@@ -89,6 +98,16 @@ func needUUID(c *cobra.Command, uuid string) error {
 		return usagef(c, "--gpu-uuid: %v", err)
 	}
 	return nil
+}
+
+func roleText(r *evidence.Role) string {
+	switch {
+	case r == nil:
+		return "no topology was given"
+	case r.Reason != "":
+		return r.State + ": " + r.Reason
+	}
+	return r.Role + " of host " + r.Host
 }
 
 func printPrerequisites(w io.Writer, p probe.Prerequisites, asJSON bool) error {
@@ -112,7 +131,7 @@ func printPrerequisites(w io.Writer, p probe.Prerequisites, asJSON bool) error {
 	for _, row := range [][2]string{
 		{"GPU", p.Name.Or(p.Name.Reason) + "  " + p.GPUUUID}, {"compute capability", p.ComputeCapability.Or("unknown")},
 		{"SMs", strconv.FormatInt(p.SMCount.Or(0), 10)}, {"driver", p.DriverRelease.Or("unknown") + ", CUDA " + p.DriverVersion.Or("unknown")},
-		{"runtime", runtime}, {"driver symbols", count(p.DriverSymbols)}, {"visible devices", strings.Join(p.Visible.UUIDs, " ")},
+		{"role", roleText(p.Role)}, {"runtime", runtime}, {"driver symbols", count(p.DriverSymbols)}, {"visible devices", strings.Join(p.Visible.UUIDs, " ")},
 		{"created a context", "no"}, {"verdict", string(p.Status) + ": " + p.Reason},
 	} {
 		fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
@@ -122,22 +141,29 @@ func printPrerequisites(w io.Writer, p probe.Prerequisites, asJSON bool) error {
 
 // probeFlags are those of every probe that makes something.
 type probeFlags struct {
-	common probe.Common
-	dryRun bool
-	asJSON bool
+	common   probe.Common
+	topology string
+	dryRun   bool
+	asJSON   bool
 }
 
 func (f *probeFlags) add(c *cobra.Command) {
 	fs := c.Flags()
 	fs.StringVar(&f.common.GPUUUID, "gpu-uuid", "", "the GPU's UUID, GPU-… or MIG-…; `cotenant inspect` prints them")
+	fs.StringVar(&f.topology, "topology", "", "TOML file that declares GPU roles by UUID: the GPU must have one on this host; only read")
 	fs.BoolVar(&f.common.Confirm, "confirm", false, "do it; without it the command says what it would do")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "say what would be done (the default)")
 	fs.StringVar(&f.common.Out, "out", "", "evidence folder; must be empty or new (default: .cotenant/evidence/gpu-sharing/RUN)")
+	fs.BoolVar(&f.asJSON, "json", false, "print JSON: the plan of a preview, the result of a run")
+}
+
+// addGuard adds what a probe that uses the GPU has besides.
+func (f *probeFlags) addGuard(c *cobra.Command) {
+	fs := c.Flags()
 	fs.DurationVar(&f.common.Deadline, "deadline", probe.DefaultDeadline, "when whatever still works is killed, at most 55s")
 	fs.BoolVar(&f.common.AllowProcesses, "allow-processes", false, "go on although others use the GPU; recorded")
 	fs.BoolVar(&f.common.AllowDisplay, "allow-display", false, "go on although a display is attached; recorded")
 	fs.BoolVar(&f.common.AllowMPS, "allow-mps", false, "go on although an MPS daemon of somebody else's is there; recorded")
-	fs.BoolVar(&f.asJSON, "json", false, "print JSON: the plan of a preview, the result of a run")
 }
 
 func (f *probeFlags) complete(c *cobra.Command) error {
@@ -146,6 +172,12 @@ func (f *probeFlags) complete(c *cobra.Command) error {
 	}
 	if f.common.Confirm && f.dryRun {
 		return usagef(c, "--confirm and --dry-run contradict each other")
+	}
+	if f.topology != "" {
+		var err error
+		if f.common.Topology, err = topology.Read(f.topology); err != nil {
+			return usageError(c, err)
+		}
 	}
 	rev, _ := revision()
 	f.common.Program = probe.Program{Version: version(), Revision: rev}
@@ -156,6 +188,7 @@ func (f *probeFlags) complete(c *cobra.Command) error {
 
 func newProbeCreate() *cobra.Command {
 	var f probeFlags
+	var cf containerFlags
 	var o probe.CreateOptions
 	var sms string
 	c := &cobra.Command{
@@ -166,7 +199,7 @@ func newProbeCreate() *cobra.Command {
 			"Without --confirm it evaluates the go/no-go gates and prints what it would do. The evidence is a folder: cotenant verify FOLDER.",
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := f.complete(c); err != nil {
+			if err := errors.Join(f.complete(c), cf.check(c)); err != nil {
 				return err
 			}
 			var err error
@@ -177,11 +210,16 @@ func newProbeCreate() *cobra.Command {
 			if err := o.Check(); err != nil {
 				return usageError(c, err)
 			}
+			if cf.container {
+				return f.inContainer(c, cf.composeFile, &o)
+			}
 			out, err := probe.Create(c.Context(), o)
 			return f.finish(c, out, err)
 		},
 	}
 	f.add(c)
+	f.addGuard(c)
+	cf.add(c)
 	fs := c.Flags()
 	fs.StringVar(&sms, "sms", "", "sizes of the partitions, such as 16,64; the last may be rest; one size means that and the rest")
 	fs.IntVar(&o.Plan.Groups, "groups", 0, "so many partitions of one size instead, the largest that fits")
@@ -189,7 +227,7 @@ func newProbeCreate() *cobra.Command {
 	fs.IntVar(&o.Cycles, "cycles", 0, "make and destroy the partitions so often again, with time and memory for each")
 	fs.BoolVar(&o.Map, "map", false, "also list every split that the GPU has, with and without coscheduling")
 	fs.DurationVar(&o.Spin, "spin", probe.DefaultSpin, "how long each block of the kernel stays; longer than --deadline tests the watchdog")
-	return describe(c, "GPU contexts, files under its evidence folder", probeExits...)
+	return describe(c, "GPU contexts, or a container; files under its evidence folder", probeExits...)
 }
 
 // parseSMs reads "16,64" or "16,rest"; one size means that and the rest.
@@ -257,6 +295,7 @@ func printPlan(w io.Writer, out probe.Outcome) {
 		fmt.Fprintf(t, "  %s\t%s\t%s\n", g.ID, answer, g.Detail)
 	}
 	t.Flush()
+	printService(w, p)
 	for _, part := range []struct {
 		title string
 		list  []string
@@ -281,6 +320,8 @@ func printProbe(w io.Writer, out probe.Outcome) {
 		printCreate(w, r)
 	case *evidence.MPSResult:
 		printMPS(w, r)
+	case *evidence.ContainerResult:
+		printContainer(w, r)
 	}
 }
 

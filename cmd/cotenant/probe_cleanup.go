@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
+	"cotenant/internal/container"
 	"cotenant/internal/probe"
 )
 
@@ -15,7 +17,7 @@ func newProbeCleanup() *cobra.Command {
 		Use:   "cleanup --run FOLDER [--confirm]",
 		Short: "Remove what a probe's journal proves to be that probe's",
 		Long: "For a probe whose supervisor was killed. Reads the journal in its evidence folder and ends the processes and removes the private\n" +
-			"folder that carry that run's id; nothing else is touched, and nothing at all while the probe still runs.",
+			"folder and the container that carry that run's id; nothing else is touched, and nothing at all while the probe still runs.",
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.Run == "" {
@@ -43,6 +45,7 @@ func newProbeCleanup() *cobra.Command {
 				for _, f := range r.Swept.Folders {
 					fmt.Fprintf(w, "  folder %s: %s\n", f.Path, f.Removed)
 				}
+				printCleaned(w, r.Swept.Container)
 			}
 			if err == nil && code != exitYes {
 				err = fmt.Errorf("still there: %v", r.Swept.Left)
@@ -58,4 +61,23 @@ func newProbeCleanup() *cobra.Command {
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done (the default)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return describe(c, "what a journal proves to be ours", "0  preview; or nothing is left", "1  something is left", "3  the probe still runs", "4  the journal can't be read")
+}
+
+// printCleaned prints what the engine was asked about a run's container; nil where there was nothing to ask.
+func printCleaned(w io.Writer, c *container.Cleaned) {
+	if c == nil {
+		return
+	}
+	for _, x := range c.Containers {
+		fmt.Fprintf(w, "  container %s %s: %s\n", x.Name, x.ID, x.Removed)
+	}
+	if c.Image != "not pulled" {
+		fmt.Fprintf(w, "  image: %s\n", c.Image)
+	}
+	for _, text := range c.Left {
+		fmt.Fprintf(w, "  still there  %s\n", text)
+	}
+	if c.Complete {
+		fmt.Fprintln(w, "  the engine has no container of the run")
+	}
 }

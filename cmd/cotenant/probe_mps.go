@@ -34,6 +34,7 @@ func newProbeMPS() *cobra.Command {
 		},
 	}
 	f.add(c)
+	f.addGuard(c)
 	c.Flags().BoolVar(&noStatic, "no-static", false, "leave static partitions out")
 	return describe(c, "an MPS daemon of its own, GPU contexts, files under its evidence folder", probeExits...)
 }

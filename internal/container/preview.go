@@ -18,11 +18,15 @@ func (p *Plan) WritePreview(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "Container\t%s, service %s of project %s\n", p.Container, p.Service, p.Project)
 	fmt.Fprintf(t, "Compose file\t%s, SHA-256 %s\n", file, p.SHA256)
-	fmt.Fprintf(t, "Image\t%s %s\n", p.Image.Reference(), p.Image.Platform)
+	if p.Image.Digest != "" {
+		fmt.Fprintf(t, "Image\t%s %s\n", p.Image.Reference(), p.Image.Platform)
+	}
 	if p.Image.Why != "" {
 		fmt.Fprintf(t, "\t%s\n", p.Image.Why)
 	}
-	fmt.Fprintf(t, "Program\t%s, SHA-256 %s\n", p.Binary.Path, p.Binary.SHA256)
+	if p.Binary.SHA256 != "" {
+		fmt.Fprintf(t, "Program\t%s, SHA-256 %s\n", p.Binary.Path, p.Binary.SHA256)
+	}
 	fmt.Fprintf(t, "Bounds\tends by itself after %v, killed after %v; stdout %d bytes, stderr %d bytes\n",
 		time.Duration(p.ContainerDeadlineMS)*time.Millisecond, time.Duration(p.KillDeadlineMS)*time.Millisecond, p.MaxStdoutBytes, p.MaxStderrBytes)
 	if err := t.Flush(); err != nil {

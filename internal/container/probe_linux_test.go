@@ -14,28 +14,12 @@ import (
 	"cotenant/internal/gputest"
 )
 
-// driverLayer is a layer with the fake driver of one H200, where the loader finds it. No data file names a place outside /tmp.
+// driverLayer is a layer with the fake driver of one H200.
 func driverLayer(t *testing.T) string {
 	t.Helper()
 	m := gputest.Start(t, gputest.Host{Name: "container", CUDA: []gputest.CUDA{{Version: 13000}}, NVML: []gputest.NVML{{Driver: "580.159.04", CUDA: 13000}},
 		GPUs: []gputest.GPU{{UUID: testUUID, Name: "NVIDIA H200", Bus: "00000000:06:00.0", CC: "9.0", SMs: 132, Memory: 150754820096, Reserved: 600 << 20, ECC: true}}})
-	files := make(map[string][]byte)
-	libraries, err := filepath.Glob(m.Path("/usr/lib/*-linux-gnu/lib*"))
-	if err != nil || len(libraries) != 4 {
-		t.Fatalf("the fake driver's files: %v %v", libraries, err)
-	}
-	for _, name := range libraries {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasSuffix(name, ".data") {
-			text := strings.ReplaceAll(m.Strip(string(b)), "/.fake", "/tmp")
-			b = []byte(text)
-		}
-		files[strings.TrimPrefix(m.Strip(name), "/")] = b
-	}
-	return enginetest.Layer(t, files)
+	return enginetest.Layer(t, m.ImageFiles(t))
 }
 
 // cotenant builds the program as it is released.

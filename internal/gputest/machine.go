@@ -67,6 +67,28 @@ func (m *Machine) Path(path string) string { return filepath.Join(m.Root, path) 
 // Strip removes the root from a text, so that it reads as on the host.
 func (m *Machine) Strip(text string) string { return strings.ReplaceAll(text, m.Root, "") }
 
+// ImageFiles are the fake driver's files where a container's loader finds them, by path without the leading slash. No data file names a
+// place outside /tmp.
+func (m *Machine) ImageFiles(t testing.TB) map[string][]byte {
+	t.Helper()
+	files := make(map[string][]byte)
+	libraries, err := filepath.Glob(m.Path("/usr/lib/*-linux-gnu/lib*"))
+	if err != nil || len(libraries) != 4 {
+		t.Fatalf("the fake driver's files: %v %v", libraries, err)
+	}
+	for _, name := range libraries {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, ".data") {
+			b = []byte(strings.ReplaceAll(m.Strip(string(b)), "/.fake", "/tmp"))
+		}
+		files[strings.TrimPrefix(m.Strip(name), "/")] = b
+	}
+	return files
+}
+
 // Log returns the calls and inputs so far, one a line, in order: a function's name; "nvidia-smi …"; "mps <folder>: …". Those that
 // would have changed something start with "MUTATING".
 func (m *Machine) Log() []string {

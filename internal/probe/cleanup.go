@@ -137,7 +137,7 @@ func sealUnfinished(o CleanupOptions, clean bool) error {
 	exit := ExitFailed
 	return evidence.Seal(o.Run, evidence.Manifest{Probe: p.Probe, RunID: p.RunID, Started: p.Started, Ended: time.Now().UTC().Format(time.RFC3339),
 		Outcome: evidence.Unfinished, ExitCode: exit, ImageDigest: p.ImageDigest, GPUUUID: p.GPUUUID, GPULabel: evidence.Label(p.GPUUUID),
-		CleanupComplete: false, Program: program(o.Program)})
+		CleanupComplete: false, Program: program(o.Program), Role: p.Role})
 }
 
 // unfinished names steps that began and have no end: how far a run got.

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -62,7 +63,11 @@ func Create(ctx context.Context, o CreateOptions) (Outcome, error) {
 	if err := o.Check(); err != nil {
 		return Outcome{}, err
 	}
-	run, err := prepare(ctx, o.Common)
+	id, err := newRunID(time.Now())
+	if err != nil {
+		return Outcome{}, err
+	}
+	run, err := prepare(ctx, o.Common, id)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -135,24 +140,23 @@ type run struct {
 	inspect *inspect.Report
 	plan    evidence.Plan
 	start   time.Time
+	// noEngine says why no container engine can be asked; empty where one is asked or none is needed.
+	noEngine string
 }
 
 // prepare inspects the host and begins the plan.
-func prepare(ctx context.Context, c Common) (*run, error) {
+func prepare(ctx context.Context, c Common, id string) (*run, error) {
 	now := time.Now()
-	id, err := newRunID(now)
-	if err != nil {
-		return nil, err
-	}
 	folder := c.Out
 	if folder == "" {
 		folder = defaultFolder(id)
 	}
 	facts := inspect.Gather(ctx, inspect.Options{Version: c.Program.Version, Root: c.Root, Env: c.Env})
 	r := &run{c: c, host: newHost(c, facts), inspect: inspect.Judge(facts), start: now}
+	r.host.role = c.bind(r.inspect)
 	r.plan = evidence.Plan{SchemaVersion: evidence.SchemaVersion, Operation: evidence.PlanOperation, RunID: id,
 		Started: now.UTC().Format(time.RFC3339), GPUUUID: c.GPUUUID, Folder: folder, DeadlineMS: c.Deadline.Milliseconds(),
-		Gates: []evidence.Gate{}, Overrides: []string{}}
+		Gates: []evidence.Gate{}, Overrides: []string{}, Role: r.host.role}
 	r.plan.ImageDigest.Reason = "no container"
 	return r, nil
 }
@@ -165,7 +169,7 @@ func (r *run) execute(ctx context.Context, work func(context.Context, *superviso
 		out.Exit, out.Why = ExitInterrupted, "interrupted; nothing was made"
 		return out, nil
 	}
-	if why := r.host.blocked(); why != "" {
+	if why := cmp.Or(r.host.blocked(), r.noEngine); why != "" {
 		out.Exit, out.Why = ExitBlocked, "blocked by the environment: "+why
 		return out, nil
 	}

@@ -22,6 +22,7 @@ type host struct {
 	gpu   *nvml.Device    // NVML's, or nil
 	mig   *nvml.MIGDevice // where the UUID is a MIG device's
 	cuda  *query.Device   // libcuda's, or nil
+	role  *evidence.Role  // in the operator's topology; nil without one
 }
 
 func newHost(c Common, f *inspect.Facts) *host {
@@ -82,7 +83,7 @@ func overridable(g evidence.Gate, flag string, given bool) evidence.Gate {
 // common are the gates of every probe.
 func (h *host) common(folder string) []evidence.Gate {
 	return []evidence.Gate{
-		h.uuidGate(), h.stateGate(), h.versionGate(), h.runtimeGate(), h.memoryGate(), h.modeGate(),
+		h.uuidGate(), h.roleGate(), h.stateGate(), h.versionGate(), h.runtimeGate(), h.memoryGate(), h.modeGate(),
 		overridable(h.processGate(), "--allow-processes", h.c.AllowProcesses),
 		overridable(h.displayGate(), "--allow-display", h.c.AllowDisplay),
 		overridable(h.mpsGate(), "--allow-mps", h.c.AllowMPS),

@@ -51,7 +51,11 @@ func MPS(ctx context.Context, o MPSOptions) (Outcome, error) {
 	if err := o.Check(); err != nil {
 		return Outcome{}, err
 	}
-	run, err := prepare(ctx, o.Common)
+	id, err := newRunID(time.Now())
+	if err != nil {
+		return Outcome{}, err
+	}
+	run, err := prepare(ctx, o.Common, id)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -124,7 +128,7 @@ func (s *supervisor) mps(ctx context.Context, request evidence.MPSRequest, contr
 	}
 	r.Others.Before = others(s.c.Root, s.plan.RunID)
 	m := &mpsRun{s: s, r: r, control: control, names: query.Candidates(s.c.Root, s.c.Env)}
-	lost := s.watched(ctx, m.modes)
+	lost := s.watched(ctx, s.c.Deadline, m.modes)
 	switch {
 	case lost != "":
 		r.Outcome, r.Failure = evidence.HealthLost, lost
@@ -167,8 +171,8 @@ func others(root, runID string) []int {
 }
 
 // watched runs f until it ends, the deadline passes or the GPU is lost, which it returns.
-func (s *supervisor) watched(ctx context.Context, f func(context.Context)) (lost string) {
-	ctx, cancel := context.WithTimeout(ctx, s.c.Deadline)
+func (s *supervisor) watched(ctx context.Context, deadline time.Duration, f func(context.Context)) (lost string) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	watched, stop := context.WithCancel(ctx)
 	done := make(chan struct{})

@@ -55,6 +55,7 @@ type Prerequisites struct {
 	Visible           Visible                         `json:"visible_devices"`
 	MPSBypassed       bool                            `json:"mps_bypassed"`
 	SideEffects       []string                        `json:"side_effects"`
+	Role              *evidence.Role                  `json:"role"` // in the operator's topology; null without one
 	Limitation        string                          `json:"limitation"`
 }
 
@@ -93,6 +94,9 @@ func Prerequisite(ctx context.Context, c Common, timeout time.Duration) (Prerequ
 		p.DriverSymbols[s] = driver.Symbols[s]
 	}
 	p.device(driver)
+	if c.Topology != nil {
+		p.role(c.Topology, driver, management)
+	}
 	return p, p.judge(driver)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"cotenant/internal/bounded"
 	"cotenant/internal/probe/evidence"
+	"cotenant/internal/topology"
 )
 
 // RunVariable is in the environment of every process that a run starts: what proves it ours.
@@ -44,6 +45,8 @@ type Common struct {
 	Confirm bool
 	// Out is the evidence folder; empty for the default under .cotenant.
 	Out string
+	// Topology is the operator's; nil for none. Where there is one it must give the GPU a role on this host.
+	Topology *topology.Topology
 	// Deadline is the worker's, at most MaxDeadline; 0 means DefaultDeadline.
 	Deadline time.Duration
 	// Overrides of gates.

@@ -84,7 +84,10 @@ func (s *supervisor) startGuard() error {
 	go func() {
 		defer close(done)
 		env := append(bounded.WithoutVariables(s.c.Env, RunVariable), guardVariable+"="+s.plan.RunID)
-		res = bounded.Child(ctx, guardTask, guardRequest{s.plan.RunID, s.folder, os.Getpid()}, env, bounded.MaxTimeout)
+		// A child lives no longer than MaxTimeout; a container may: then the next one takes over.
+		for res.Outcome == "" || res.Outcome == bounded.TimedOut && ctx.Err() == nil {
+			res = bounded.Child(ctx, guardTask, guardRequest{s.plan.RunID, s.folder, os.Getpid()}, env, bounded.MaxTimeout)
+		}
 	}()
 	s.stopGuard = func() { cancel(); <-done }
 	for until := time.Now().Add(guardStart); len(carrying(guardVariable+"="+s.plan.RunID)) == 0; time.Sleep(2 * time.Millisecond) {
@@ -315,7 +318,7 @@ func (s *supervisor) seal(outcome string, exit int, clean bool) error {
 	err := s.journal.Close()
 	m := evidence.Manifest{Probe: s.plan.Probe, RunID: s.plan.RunID, Started: s.plan.Started, Ended: time.Now().UTC().Format(time.RFC3339),
 		Outcome: outcome, ExitCode: exit, Worker: s.worker, ImageDigest: s.plan.ImageDigest, Versions: versionsOf(s.host), GPUUUID: s.plan.GPUUUID,
-		GPULabel: evidence.Label(s.plan.GPUUUID), CleanupComplete: clean, Program: program(s.c.Program)}
+		GPULabel: evidence.Label(s.plan.GPUUUID), CleanupComplete: clean, Program: program(s.c.Program), Role: s.plan.Role}
 	if k, kerr := kernels.ReadManifest(); kerr == nil {
 		for _, info := range k.Modules {
 			if info.Name == kernels.ProbeModule {

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,9 @@ import (
 	"time"
 
 	"cotenant/internal/bounded"
+	"cotenant/internal/container"
 	mpsquery "cotenant/internal/mps/query"
+	"cotenant/internal/observe"
 	"cotenant/internal/probe/evidence"
 )
 
@@ -52,6 +55,9 @@ type Swept struct {
 	// Processes that carried the run's id, and what became of them.
 	Processes []SweptProcess `json:"processes"`
 	Folders   []SweptFolder  `json:"folders"`
+	// Container is what the engine was asked, and answered, about the run's container and image; null where the journal has none, or
+	// has its removal.
+	Container *container.Cleaned `json:"container"`
 	// Left is what is still there.
 	Left []string `json:"left"`
 }
@@ -75,13 +81,15 @@ type sweeper struct {
 	folders []string
 	servers map[int]string // pids of MPS servers that the run saw its daemon start, with their start times
 	except  []int
-	env     []string // to find the MPS control program
+	engine  *container.CleanupOptions // what to ask the engine for; nil where there is nothing
+	env     []string                  // to find the MPS control program
 }
 
 // newSweeper reads what a journal proves to be the run's.
 func newSweeper(runID string, entries []evidence.Entry, env []string, except ...int) sweeper {
 	s := sweeper{runID: runID, env: env, except: except, servers: make(map[int]string)}
 	for _, e := range entries {
+		s.engineStep(e)
 		if pid, err := strconv.Atoi(e.Detail["pid"]); err == nil && e.Step == "saw_mps_server" && e.Detail["start_ticks"] != "" {
 			s.servers[pid] = e.Detail["start_ticks"]
 		}
@@ -103,10 +111,45 @@ func (s sweeper) processes() []int {
 	return pids
 }
 
+// engineStep reads what a step of the journal says about a container.
+func (s *sweeper) engineStep(e evidence.Entry) {
+	if e.Phase == evidence.Begin && (e.Step == "pull_image" || e.Step == "create_container") {
+		if s.engine == nil {
+			s.engine = &container.CleanupOptions{Run: s.runID, Env: s.env}
+		}
+		s.engine.Socket = e.Detail["socket"]
+		s.engine.Image = cmp.Or(e.Detail["image"], s.engine.Image)
+	}
+	if s.engine != nil && e.Phase == evidence.Begin && e.Step == "start_container" {
+		s.engine.Container = e.Detail["id"]
+	}
+	if e.Phase == evidence.End && e.Step == "remove_container" && e.Error == "" {
+		s.engine = nil // proven gone
+	}
+}
+
+// removeContainer asks the engine that the journal names.
+func (s sweeper) removeContainer(ctx context.Context, r *Swept, dry bool) {
+	if s.engine == nil {
+		return
+	}
+	o := *s.engine
+	o.Dry = dry
+	c, err := container.Cleanup(ctx, o)
+	if err != nil && c.Complete { // it could not be asked
+		c.Complete, c.Left = false, []string{"the container, if there is one: " + observe.Clip(err.Error())}
+	}
+	r.Container = &c
+	if !dry {
+		r.Left = append(r.Left, c.Left...)
+	}
+}
+
 // sweep ends every process of the run and removes its folders: an MPS daemon is asked to quit first, so that it ends its servers.
 // Where dry is true it only looks.
 func (s sweeper) sweep(ctx context.Context, dry bool) Swept {
 	r := Swept{Processes: []SweptProcess{}, Folders: []SweptFolder{}, Left: []string{}}
+	s.removeContainer(ctx, &r, dry) // before its processes: it is the engine that ends them
 	pids := s.processes()
 	for _, pid := range pids {
 		r.Processes = append(r.Processes, SweptProcess{pid, programOf(pid), "would be ended"})

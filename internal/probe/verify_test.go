@@ -21,6 +21,7 @@ func evidenceFolder(t *testing.T) string {
 	o := options(t, m)
 	o.Plan = partition.Plan{SMs: []int{16, 64}}
 	o.Cycles = 3
+	o.Topology = testTopology(t, testUUID)
 	out, _ := create(t, o)
 	if out.Exit != ExitDone {
 		t.Fatalf("exit %d, %s", out.Exit, out.Why)
@@ -213,6 +214,19 @@ func TestVerifyForged(t *testing.T) {
 			reseal(t, dir, nil)
 		}},
 		{"another exit code", "P-EXIT", func(t *testing.T, dir string) { reseal(t, dir, func(m *evidence.Manifest) { m.ExitCode = 3 }) }},
+		{"another role", "P-ROLE", func(t *testing.T, dir string) {
+			edit(t, dir, evidence.PlanFile, func(doc map[string]any) { doc["role"].(map[string]any)["role"] = "heavy" })
+			reseal(t, dir, func(m *evidence.Manifest) { m.Role.Role = "heavy" })
+		}},
+		{"a container's step", "P-CONTAINER", func(t *testing.T, dir string) {
+			path := filepath.Join(dir, evidence.JournalFile)
+			b, _ := os.ReadFile(path)
+			b = []byte(strings.ReplaceAll(string(b), `"step":"initialise"`, `"step":"create_container"`))
+			if err := os.WriteFile(path, b, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			reseal(t, dir, nil)
+		}},
 		{"other kernels", "P-KERNELS", func(t *testing.T, dir string) {
 			reseal(t, dir, func(m *evidence.Manifest) { m.Kernels[0].SHA256 = strings.Repeat("b", 64) })
 		}},

@@ -177,7 +177,7 @@ func (r *redactor) value(at string, v any) any {
 func (r *redactor) text(at, s string) string {
 	for _, k := range r.known {
 		switch {
-		case k.kind == kindHost && strings.HasPrefix(at, "/topology"):
+		case k.kind == kindHost && inTopology(at):
 			s = replaceBetween(s, k.value, wordByte, func() string { return r.label(kindHost, k.value, at) })
 		case k.kind == kindPath:
 			s = replaceBetween(s, k.value, pathByte, func() string { return r.label(kindPath, k.value, at) })
@@ -187,6 +187,13 @@ func (r *redactor) text(at, s string) string {
 		s = replaceBetween(s, h, wordByte, func() string { return r.label(kindHost, h, at) })
 	}
 	return r.forms(at, s)
+}
+
+// inTopology reports whether a place is where a topology's hosts stand, in a report or a probe's folder: a host's name may be a word that
+// stands elsewhere as itself.
+func inTopology(at string) bool {
+	return slices.ContainsFunc([]string{"/topology", "/documents/inspect.json/topology", "/documents/plan.json/role", "/documents/manifest.json/role"},
+		func(place string) bool { return strings.HasPrefix(at, place) })
 }
 
 // forms replaces what is private by its form.

@@ -4,6 +4,7 @@
 package topology
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,8 @@ const maxFile = 1 << 20
 
 // Topology is a topology file.
 type Topology struct {
-	Hosts []Host // by name
+	Hosts  []Host // by name
+	SHA256 string // of the file
 }
 
 // Host is one declared host.
@@ -98,6 +100,7 @@ func Parse(data []byte) (*Topology, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
+	t.SHA256 = fmt.Sprintf("%x", sha256.Sum256(data))
 	return t, nil
 }
 

@@ -27,7 +27,7 @@ func good(t *testing.T) *Topology {
 }
 
 func TestRead(t *testing.T) {
-	want := &Topology{Hosts: []Host{
+	want := &Topology{SHA256: "f66de68f1f9fee56c0cba0d4380b475e1e9b91944eb0887f1c3e5a22c3fff862", Hosts: []Host{
 		{Name: "lab-2", GPUs: []Role{
 			{"slice", "MIG-bbbbbbbb-1111-2222-3333-444444444444", "", "hosts.lab-2.gpus[0]"},
 			{"old-slice", "MIG-GPU-cccccccc-1111-2222-3333-444444444444/1/0", "", "hosts.lab-2.gpus[1]"},

@@ -13,7 +13,9 @@ func (f *folder) claims(r *Report) {
 	case f.manifest.Outcome == Refused:
 		r.Establishes = append(r.Establishes, "go/no-go said no, and nothing was made")
 	case f.create != nil:
-		f.createClaims(r)
+		f.create.claims(r)
+	case f.contained != nil:
+		f.contained.claims(r)
 	case f.mps != nil:
 		f.mpsClaims(r)
 	}
@@ -40,8 +42,20 @@ func (r *Report) say(cond bool, format string, args ...any) {
 	}
 }
 
-func (f *folder) createClaims(r *Report) {
-	c := f.create
+func (c *ContainerResult) claims(r *Report) {
+	r.say(passed(c.Checks, "binary_same", "completed"), "in a container of image %s ran this program, by SHA-256, as the audited service says", c.Image.Reference())
+	switch {
+	case c.Create != nil:
+		r.say(passed(c.Checks, "created", "document", "one_gpu", "exit_code"), "the container is given the GPU, and what `probe create` needs")
+		c.Create.claims(r)
+	case c.Probe != CreateOperation:
+		r.say(passed(c.Checks, "prerequisites_met", "document", "one_gpu", "exit_code"), "the container is given the GPU, and what creating Green Contexts needs is there: presence, not proof")
+	}
+	r.say(passed(c.Checks, "container_gone", "process_gone", "memory_returned", "nothing_left"), "nothing is left of the container: not in the engine's list, not by its id, no device memory")
+	r.DoesNot = append(r.DoesNot, "what the engine did besides what it was asked for: its word is the proof that the container is gone")
+}
+
+func (c *CreateResult) claims(r *Report) {
 	on := fmt.Sprintf("on %s, driver %s (CUDA %s)", c.GPUName, c.DriverRelease, c.DriverVersion)
 	r.say(passed(c.Checks, "partitions_granted", "api_agrees", "output_correct"), "Green Contexts can be created %s: %d were, and ran a kernel with a known result", on, len(c.Resources.Partitions))
 	r.say(passed(c.Checks, "smid_counts", "smids_disjoint"), "their SM sets are disjoint and as large as the driver says, by %%smid")

@@ -99,6 +99,16 @@ type Plan struct {
 	DeadlineMS    int64    `json:"deadline_ms"`
 	// ImageDigest is the container's, where there is one.
 	ImageDigest observe.Value[string] `json:"image_digest"`
+	Role        *Role                 `json:"role"` // null without a topology
+}
+
+// Role is what the operator's topology says of the GPU: its identity, and what became of the role.
+type Role struct {
+	TopologySHA256 string `json:"topology_file_sha256"`
+	Host           string `json:"host"`  // the declared host that this machine is; empty where none is
+	Role           string `json:"role"`  // empty where the GPU has none
+	State          string `json:"state"` // bound, absent, mismatched
+	Reason         string `json:"reason,omitempty"`
 }
 
 // Outcomes of a run.
@@ -171,6 +181,7 @@ type Manifest struct {
 	GPUUUID         string                `json:"gpu_uuid"`
 	GPULabel        string                `json:"gpu_label"`       // stable, tells nothing: for publishing
 	TopologySHA256  string                `json:"topology_sha256"` // of inspect.json
+	Role            *Role                 `json:"role"`            // as in the plan
 	CleanupComplete bool                  `json:"cleanup_complete"`
 	Files           []File                `json:"files"`
 }

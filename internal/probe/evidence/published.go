@@ -83,6 +83,8 @@ func openPublished(content []byte) (*folder, error) {
 		typed = f.create
 	case f.mps != nil:
 		typed = f.mps
+	case f.contained != nil:
+		typed = f.contained
 	default:
 		return f, nil
 	}

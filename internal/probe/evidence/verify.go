@@ -5,11 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"cotenant/internal/kernels"
@@ -60,36 +58,6 @@ func (r *Report) ExitCode() int {
 	return 3
 }
 
-// Is reports whether a folder has a probe's manifest or journal.
-func Is(dir string) bool {
-	for _, name := range []string{ManifestFile, PlanFile} {
-		if content, err := Read(dir, name); err == nil {
-			var head struct {
-				Operation string `json:"operation"`
-			}
-			if json.Unmarshal(content, &head) == nil && (head.Operation == ManifestOperation || head.Operation == PlanOperation) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// folder is what was read.
-type folder struct {
-	dir      string
-	manifest Manifest
-	plan     Plan
-	files    map[string][]byte
-	entries  []Entry
-	torn     bool
-	create   *CreateResult
-	mps      *MPSResult
-
-	public    bool // the public form: labels for private strings
-	originals []File
-}
-
 // rule is one thing that a folder's documents must agree on.
 type rule struct {
 	id, title, explain string
@@ -107,6 +75,8 @@ var rules = []rule{
 	{"P-SMS", "SM sets are sets", "%smid values are ascending and distinct, and there are blocks enough for each.", (*folder).smsRule},
 	{"P-STEPS", "the result counts what the journal holds", "Green Contexts and streams made and destroyed are those whose steps the journal shows.", (*folder).stepsRule},
 	{"P-EXIT", "the exit code follows", "0 where the checks pass and cleanup is complete, 1 where something was made and cleanup isn't, 3 where a check failed or a gate refused.", (*folder).exitRule},
+	{"P-CONTAINER", "what ran is what was audited", "The container's service was refused by no rule, and image, program and arguments are those of the plan, and the image is the one that the gate names.", (*folder).containerRule},
+	{"P-ROLE", "the GPU's role is the topology's", "Role, host and state are the same in plan and manifest, they are what inspect.json binds, and the gate's answer is that.", (*folder).roleRule},
 	{"P-KERNELS", "the kernels are this program's", "The PTX's SHA-256 in the manifest and the result is that of the PTX that this program carries.", (*folder).kernelsRule},
 }
 
@@ -138,58 +108,6 @@ func (f *folder) judge() *Report {
 	}
 	f.claims(r)
 	return r
-}
-
-func open(dir string) (*folder, error) {
-	f := &folder{dir: dir, files: make(map[string][]byte)}
-	content, err := Read(dir, ManifestFile)
-	if err != nil {
-		return nil, err
-	}
-	if err := Decode(ManifestFile, content, &f.manifest); err != nil {
-		return nil, err
-	}
-	if f.manifest.Operation != ManifestOperation || f.manifest.SchemaVersion != SchemaVersion {
-		return nil, fmt.Errorf("%s: operation %q, version %d", ManifestFile, f.manifest.Operation, f.manifest.SchemaVersion)
-	}
-	for _, x := range f.manifest.Files {
-		if x.Name != filepath.Base(x.Name) || x.Name == ManifestFile {
-			return nil, fmt.Errorf("%s: file %q", ManifestFile, x.Name)
-		}
-		if content, err := Read(dir, x.Name); err == nil {
-			f.files[x.Name] = content
-		}
-	}
-	return f, f.decode()
-}
-
-// decode reads what the rules look at.
-func (f *folder) decode() (err error) {
-	if f.files[PlanFile] == nil || f.files[JournalFile] == nil {
-		return errors.New("plan or journal is missing")
-	}
-	if err := Decode(PlanFile, f.files[PlanFile], &f.plan); err != nil {
-		return err
-	}
-	if f.entries, f.torn, err = ParseJournal(f.files[JournalFile]); err != nil {
-		return err
-	}
-	if len(f.entries) == 0 {
-		return errNoJournal
-	}
-	if content := f.files[ResultFile]; content != nil {
-		switch f.manifest.Probe {
-		case CreateOperation:
-			f.create = new(CreateResult)
-			err = Decode(ResultFile, content, f.create)
-		case MPSOperation:
-			f.mps = new(MPSResult)
-			err = Decode(ResultFile, content, f.mps)
-		default:
-			err = fmt.Errorf("a result of %q", f.manifest.Probe)
-		}
-	}
-	return err
 }
 
 func fail(format string, args ...any) (string, string) { return Fail, fmt.Sprintf(format, args...) }
@@ -239,6 +157,9 @@ func (f *folder) idsRule() (string, string) {
 		return fail("the journal is of another run")
 	}
 	if c := f.create; c != nil && (c.RunID != m.RunID || c.GPUUUID != m.GPUUUID || c.Operation != CreateOperation || c.SchemaVersion != SchemaVersion) {
+		return fail("the result is of another run")
+	}
+	if c := f.contained; c != nil && (c.RunID != m.RunID || c.GPUUUID != m.GPUUUID || c.Operation != ContainerOperation || c.SchemaVersion != SchemaVersion) {
 		return fail("the result is of another run")
 	}
 	if c := f.mps; c != nil && (c.RunID != m.RunID || c.GPUUUID != m.GPUUUID || c.Operation != MPSOperation || c.SchemaVersion != SchemaVersion) {
@@ -307,7 +228,7 @@ func (f *folder) beforeRule() (string, string) {
 	if worked && !f.plan.Go {
 		return fail("a worker began in a run that was refused")
 	}
-	if f.manifest.Outcome == Refused && (f.create != nil || f.mps != nil || f.manifest.Worker != nil) {
+	if f.manifest.Outcome == Refused && (f.hasResult() || f.manifest.Worker != nil) {
 		return fail("a refused run has a result")
 	}
 	return Pass, ""
@@ -321,6 +242,13 @@ func (f *folder) computedRule() (string, string) {
 		if f.create.Cycles != nil {
 			cycles := *f.create.Cycles
 			c.Cycles = &cycles
+		}
+		c.Judge()
+		again = &c
+	case f.contained != nil:
+		var c ContainerResult
+		if err := Decode(ResultFile, f.files[ResultFile], &c); err != nil {
+			return fail("%v", err)
 		}
 		c.Judge()
 		again = &c
@@ -348,7 +276,7 @@ func (f *folder) computedRule() (string, string) {
 }
 
 func (f *folder) clean() bool {
-	return f.create != nil && f.create.CleanupComplete || f.mps != nil && f.mps.CleanupComplete
+	return f.create != nil && f.create.CleanupComplete || f.mps != nil && f.mps.CleanupComplete || f.contained != nil && f.contained.CleanupComplete
 }
 
 func firstDifference(want, got []byte) string {
@@ -362,15 +290,16 @@ func firstDifference(want, got []byte) string {
 }
 
 func (f *folder) witnessRule() (string, string) {
-	if f.create == nil || len(f.create.Resources.Partitions) == 0 {
+	c := f.created()
+	if c == nil || len(c.Resources.Partitions) == 0 {
 		return NotApplicable, "no partitions"
 	}
-	w := f.create.Witness
+	w := c.Witness
 	if w.Threads == 0 || w.Threads > 1024 || w.Threads%32 != 0 || w.Rounds > 1<<10 {
 		return fail("threads %d, rounds %d", w.Threads, w.Rounds)
 	}
 	work := int64(0)
-	for i, p := range f.create.Resources.Partitions {
+	for i, p := range c.Resources.Partitions {
 		if p.OutputSHA256 == "" && !p.OutputCorrect {
 			continue // the run ended before
 		}
@@ -392,10 +321,11 @@ func (f *folder) witnessRule() (string, string) {
 }
 
 func (f *folder) smsRule() (string, string) {
-	if f.create == nil {
+	c := f.created()
+	if c == nil {
 		return NotApplicable, "no partitions"
 	}
-	for i, p := range f.create.Resources.Partitions {
+	for i, p := range c.Resources.Partitions {
 		if p.Index != i {
 			return fail("partition %d stands at %d", p.Index, i)
 		}
@@ -454,7 +384,10 @@ func (f *folder) exitRule() (string, string) {
 		want = append(want, 3)
 	case m.Outcome == Unfinished:
 		want = append(want, 1)
-	case f.create == nil && f.mps == nil: // it ended before anything was made, or in making its folder
+	case f.contained != nil:
+		code, _ := f.contained.Exit()
+		want = append(want, code)
+	case !f.hasResult(): // it ended before anything was made, or in making its folder
 		want = append(want, 1, 4)
 	default:
 		var checks []Check
@@ -488,7 +421,7 @@ func (f *folder) kernelsRule() (string, string) {
 		return NotApplicable, "none were loaded"
 	}
 	for _, k := range f.manifest.Kernels {
-		if f.create != nil && f.create.Witness.Module == k.Name && f.create.Witness.SHA256 != k.SHA256 {
+		if c := f.created(); c != nil && c.Witness.Module == k.Name && c.Witness.SHA256 != k.SHA256 {
 			return fail("%s has one SHA-256 in the result and another in the manifest", k.Name)
 		}
 		_, info, err := kernels.Module(k.Name)

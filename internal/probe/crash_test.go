@@ -286,7 +286,7 @@ func killedLeavesNothing(t *testing.T, m *gputest.Machine, out string) {
 	id := entries[0].Detail["run"]
 	var folder string
 	for _, e := range entries {
-		if e.Step == "make_private_folder" {
+		if e.Step == "make_private_folder" && e.Phase == evidence.Begin {
 			folder = e.Detail["folder"]
 		}
 	}
@@ -305,7 +305,14 @@ func killedLeavesNothing(t *testing.T, m *gputest.Machine, out string) {
 			break
 		}
 		if time.Now().After(until) {
-			t.Fatalf("left: processes %v, folder %s (%v), memory of %v", pids, folder, err, holding)
+			var what []string
+			for _, pid := range pids {
+				line, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+				status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+				what = append(what, strings.ReplaceAll(string(line), "\x00", " ")+"\n"+string(status[:min(len(status), 300)]))
+			}
+			journal, _ := os.ReadFile(filepath.Join(out, evidence.JournalFile))
+			t.Fatalf("left: processes %v %s, folder %s (%v), memory of %v\n%s", pids, what, folder, err, holding, journal[max(0, len(journal)-2000):])
 		}
 	}
 	// cleanup finds nothing more to do, and makes of what is there a folder that verifies as what it is.

@@ -135,3 +135,36 @@ type Backend interface {
 
 // RoPEHandle is an uploaded RoPE table.
 type RoPEHandle interface{ Positions() int }
+
+// Draw says how a token is chosen from a row of logits. The order of things is engine's sampler's: adjustments, penalties; the
+// largest logit where Temperature is 0; else min_p, top_k, top_p and a draw with the number of Seed, Choice and Position.
+type Draw struct {
+	Temperature, TopP, MinP         float32
+	TopK                            int32 // 0: no bound
+	Seed                            uint64
+	Choice, Position                int32
+	Repetition, Frequency, Presence float32 // 1, 0 and 0: no penalty
+	Adjust                          []Adjustment
+}
+
+// Adjustment changes one token's logit; a token occurs once in a Draw.
+type Adjustment struct {
+	ID    int32
+	Ban   bool    // ruled out
+	Seen  bool    // penalties apply
+	Bias  float32 // added first
+	Count int32   // times in the answer
+}
+
+// Sampler is a Backend that chooses tokens where the logits are, so that nothing but ids leaves the device.
+type Sampler interface {
+	// Sample chooses a token below vocab for each row of logits [len(draws), width], and writes -1 for a row that is not
+	// finite below vocab. It may change logits. Like Read it waits for the operations before it.
+	Sample(ids []int32, logits Buffer, width, vocab int, draws []Draw) error
+}
+
+// Budgeter is a Backend whose memory others share: it says how many bytes paged KV memory may take of what is free.
+type Budgeter interface{ KVBudget() (int64, error) }
+
+// Copier is a Backend that keeps no reference to Data of the tensors that it was given.
+type Copier interface{ CopiesWeights() }

@@ -40,7 +40,7 @@ func build(t testing.TB, source, output string, flags ...string) string {
 	}
 	path := filepath.Join(built.folder, output)
 	args := append([]string{"-O0", "-Wall", "-Wextra", "-Wno-unused-function", "-o", path, filepath.Join(built.folder, source)}, flags...)
-	if out, err := exec.Command(gcc, append(args, "-ldl")...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(gcc, append(args, "-ldl", "-lm")...).CombinedOutput(); err != nil {
 		t.Fatalf("compiling %s: %v\n%s", source, err, out)
 	}
 	built.files[output] = path

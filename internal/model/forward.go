@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 
 	"cotenant/internal/backend"
@@ -29,12 +30,12 @@ func newWorkspace(be backend.Backend, c *Config, opt Options) (workspace, error)
 		w.tokens = defaultBatchTokens
 	}
 	if w.outputs == 0 {
-		w.outputs = defaultOutputChunk
+		w.outputs = min(defaultOutputChunk, max(1, maxLogitsFloats/c.VocabSize))
 	}
 	if w.tokens < 1 || w.tokens > 1<<16 || w.outputs < 1 {
 		return w, fmt.Errorf("%d tokens a batch and %d rows through the LM head", w.tokens, w.outputs)
 	}
-	w.outputs = max(1, min(w.outputs, w.tokens, maxLogitsFloats/c.VocabSize))
+	w.outputs = min(w.outputs, w.tokens)
 	heads := c.Heads * c.HeadDim
 	buffers := []struct {
 		dst         *backend.Buffer
@@ -73,7 +74,37 @@ func newWorkspace(be backend.Backend, c *Config, opt Options) (workspace, error)
 // logits don't depend on what else is in the batch. An error before the step (a batch that doesn't fit together) leaves
 // the model usable; an error of the backend doesn't.
 func (m *Model) Forward(kv backend.KV, b *backend.Batch, logits []float32) error {
-	if err := m.check(kv.Config(), b, logits); err != nil {
+	vocab := m.cfg.VocabSize
+	if len(logits) != len(b.Outputs)*vocab {
+		return fmt.Errorf("forward: room for %d logits, %d outputs of %d", len(logits), len(b.Outputs), vocab)
+	}
+	return m.run(kv, b, func(first, n int) error { return m.be.Read(logits[first*vocab:(first+n)*vocab], m.work.logits) })
+}
+
+// CanSample reports whether the backend chooses tokens itself, by Sample.
+func (m *Model) CanSample() bool {
+	_, ok := m.be.(backend.Sampler)
+	return ok
+}
+
+// Sample is Forward where tokens below vocab are chosen on the device: ids[i] is the one for row b.Outputs[i] by draws[i], -1 where
+// the row's logits aren't finite.
+func (m *Model) Sample(kv backend.KV, b *backend.Batch, vocab int, draws []backend.Draw, ids []int32) error {
+	s, ok := m.be.(backend.Sampler)
+	if !ok {
+		return errors.New("sample: the backend has no sampler")
+	}
+	if len(draws) != len(b.Outputs) || len(ids) != len(draws) || vocab < 1 || vocab > m.cfg.VocabSize {
+		return fmt.Errorf("sample: %d draws, %d ids, %d outputs, vocabulary %d of %d", len(draws), len(ids), len(b.Outputs), vocab, m.cfg.VocabSize)
+	}
+	return m.run(kv, b, func(first, n int) error {
+		return s.Sample(ids[first:first+n], m.work.logits, m.cfg.VocabSize, vocab, draws[first:first+n])
+	})
+}
+
+// run computes a step and calls take for each part of the outputs whose logits are in work.logits.
+func (m *Model) run(kv backend.KV, b *backend.Batch, take func(first, n int) error) error {
+	if err := m.check(kv.Config(), b); err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
 	if err := m.be.Begin(b); err != nil {
@@ -90,10 +121,10 @@ func (m *Model) Forward(kv backend.KV, b *backend.Batch, logits []float32) error
 		}
 	}
 	// Rows whose logits nobody wants are done: keys and values of the last layer are stored.
-	vocab := m.cfg.VocabSize
 	for first := 0; first < len(b.Outputs); first += m.work.outputs {
 		n := min(m.work.outputs, len(b.Outputs)-first)
-		if err := m.outputs(first, n, logits[first*vocab:(first+n)*vocab]); err != nil {
+		m.outputs(first, n)
+		if err := take(first, n); err != nil {
 			_ = m.be.End() // repeats the step's first error
 			return fmt.Errorf("forward: %w", err)
 		}
@@ -125,8 +156,8 @@ func (m *Model) feedForward(l *layer, x, normed backend.Buffer, rows int) {
 	m.be.MatMul(x, w.ffn, rows, l.down, l.downBias, true)
 }
 
-// outputs finishes the last layer for n of the wanted rows and reads their logits.
-func (m *Model) outputs(first, n int, logits []float32) error {
+// outputs finishes the last layer for n of the wanted rows, down to their logits.
+func (m *Model) outputs(first, n int) {
 	l, w := &m.layer[len(m.layer)-1], &m.work
 	m.be.Gather(w.outX, w.x, m.cfg.Hidden, first, n)
 	m.be.Gather(w.outHeads, w.heads, m.cfg.Heads*m.cfg.HeadDim, first, n)
@@ -134,12 +165,11 @@ func (m *Model) outputs(first, n int, logits []float32) error {
 	m.feedForward(l, w.outX, w.outNormed, n)
 	m.be.RMSNorm(w.outNormed, w.outX, n, m.norm, m.cfg.RMSEps)
 	m.be.MatMul(w.logits, w.outNormed, n, m.head, nil, false)
-	return m.be.Read(logits, w.logits)
 }
 
 // check reports a batch that doesn't fit together, the model or its KV memory: the backend would panic or read another
 // sequence's memory.
-func (m *Model) check(kv backend.KVConfig, b *backend.Batch, logits []float32) error {
+func (m *Model) check(kv backend.KVConfig, b *backend.Batch) error {
 	rows := len(b.Tokens)
 	if want := m.kvConfig(kv.PageSize, kv.Pages); kv != want {
 		return fmt.Errorf("KV memory is of shape %+v, the model's is %+v", kv, want)
@@ -149,9 +179,6 @@ func (m *Model) check(kv backend.KVConfig, b *backend.Batch, logits []float32) e
 	}
 	if len(b.Positions) != rows || len(b.Slots) != rows {
 		return fmt.Errorf("%d tokens, %d positions, %d slots", rows, len(b.Positions), len(b.Slots))
-	}
-	if len(logits) != len(b.Outputs)*m.cfg.VocabSize {
-		return fmt.Errorf("room for %d logits, %d outputs of %d", len(logits), len(b.Outputs), m.cfg.VocabSize)
 	}
 	for i, r := range b.Outputs {
 		if r < 0 || int(r) >= rows || i > 0 && r <= b.Outputs[i-1] {

@@ -20,8 +20,8 @@ type Options struct {
 	ContextLength int
 	// MaxBatchTokens is how many rows one Forward takes; 0 is 512.
 	MaxBatchTokens int
-	// OutputChunk is how many rows go through the LM head at a time, 0 is 64. Forward takes any number of outputs; the
-	// workspace holds this many rows of logits, fewer where the vocabulary makes them larger than 32 MiB.
+	// OutputChunk is how many rows go through the LM head at a time. Forward takes any number of outputs; the workspace holds this
+	// many rows of logits. 0 is 64, or fewer where the vocabulary makes them larger than 32 MiB.
 	OutputChunk int
 }
 

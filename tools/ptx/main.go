@@ -33,6 +33,10 @@ var modules = []module{
 	{"wgmma.cu", "sm_90a", "ptx80"},
 	{"attention.cu", "sm_80", "ptx78"},
 	{"attention.cu", "sm_90a", "ptx80"},
+	{"engine.cu", "sm_80", "ptx78"},
+	{"engine.cu", "sm_90a", "ptx80"},
+	{"sample.cu", "sm_80", "ptx78"},
+	{"sample.cu", "sm_90a", "ptx80"},
 }
 
 func main() {

@@ -1,6 +1,211 @@
-// The engine's kernels, by name, in plain C. Included by launch.h.
+// The engine's kernels, by name, in plain C: what internal/kernels' CUDA C computes, with the same roundings to bf16. An access
+// outside an allocation is an illegal address, which spoils the context, as on a GPU. Included by launch.h.
+#pragma GCC push_options
+#pragma GCC optimize("O2")
+#include <math.h>
 
-static int run_engine(struct node *k, CUresult *code) {
-    (void)k; (void)code;
+static float widen16(uint16_t b) { union { uint32_t u; float f; } x = {(uint32_t)b << 16}; return x.f; }
+
+static uint16_t narrow16(float f) {
+    union { float f; uint32_t u; } x = {f};
+    if (f != f) return 0x7fff;
+    return (uint16_t)((x.u + 0x7fff + (x.u >> 16 & 1)) >> 16);
+}
+
+static float half_float(uint16_t h) {
+    int e = h >> 10 & 31, m = h & 1023;
+    float v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexpf((float)(m | 1024), e - 25) : ldexpf((float)m, -24);
+    return h & 0x8000 ? -v : v;
+}
+
+#define U64(i) (*(uint64_t *)k->p[i])
+#define I32(i) (*(int32_t *)k->p[i])
+#define F32(i) (*(float *)k->p[i])
+// A parameter that points to n elements in one allocation; the kernel faults where it doesn't.
+#define AT(type, i, n) ({ void *p_ = within(U64(i), sizeof(type) * (size_t)(n)); if (!p_) return ILLEGAL_ADDRESS; (type *)p_; })
+#define AT_OR_NULL(type, i, n) (U64(i) ? AT(type, i, n) : NULL)
+
+static CUresult run_embed(struct node *k) {
+    int rows = k->grid[0], cols = I32(4);
+    float *dst = AT(float, 0, (size_t)rows * cols);
+    int32_t *tokens = AT(int32_t, 2, rows), *sampled = AT(int32_t, 3, 1);
+    for (int r = 0; r < rows; r++) {
+        int t = tokens[r] < 0 ? sampled[~tokens[r]] : tokens[r];
+        uint16_t *from = within(U64(1) + 2ull * (t < 0 ? 0 : t) * cols, 2ull * cols) ? (uint16_t *)(uintptr_t)U64(1) + (size_t)(t < 0 ? 0 : t) * cols : NULL;
+        if (!from) return ILLEGAL_ADDRESS;
+        for (int i = 0; i < cols; i++) dst[(size_t)r * cols + i] = widen16(from[i]);
+    }
     return 0;
 }
+
+static CUresult run_norm(struct node *k, int narrow) {
+    int rows = k->grid[0], width = I32(3);
+    float *x = AT(float, 1, (size_t)rows * width), *w = AT(float, 2, width), *wide = narrow ? NULL : AT(float, 0, (size_t)rows * width);
+    uint16_t *dst = narrow ? AT(uint16_t, 0, (size_t)rows * width) : NULL;
+    for (int r = 0; r < rows; r++, x += width) {
+        float sum = 0;
+        for (int i = 0; i < width; i++) sum += x[i] * x[i];
+        float scale = 1 / sqrtf(sum / width + F32(4));
+        for (int i = 0; i < width; i++) {
+            float v = x[i] * scale * w[i];
+            if (narrow) dst[(size_t)r * width + i] = narrow16(v); else wide[(size_t)r * width + i] = v;
+        }
+    }
+    return 0;
+}
+
+static CUresult run_rope_store(struct node *k) {
+    int rows = k->grid[0], heads = I32(9), kv_heads = I32(10), dim = I32(11), turn = I32(12), interleaved = I32(13), size = I32(14), all = heads + 2 * kv_heads;
+    uint16_t *qkv = AT(uint16_t, 0, (size_t)rows * all * dim);
+    int32_t *positions = AT(int32_t, 6, rows), *slots = AT(int32_t, 7, rows);
+    float *norms[2] = {AT_OR_NULL(float, 4, dim), AT_OR_NULL(float, 5, dim)};
+    for (int r = 0; r < rows; r++)
+        for (int head = 0; head < all; head++) {
+            float h[256];
+            uint16_t *in = qkv + ((size_t)r * all + head) * dim, *to = NULL;
+            int is_value = head >= heads + kv_heads, is_key = !is_value && head >= heads;
+            float *w = is_value ? NULL : norms[is_key], sum = 0;
+            for (int i = 0; i < dim; i++) { h[i] = widen16(in[i]); sum += h[i] * h[i]; }
+            float scale = 1 / sqrtf(sum / dim + F32(8));
+            for (int i = 0; w && i < dim; i++) h[i] *= scale * w[i];
+            if (U64(1) && head >= heads && slots[r] >= 0) {
+                size_t page = slots[r] / size, at = slots[r] % size, kv_head = head - heads - (is_value ? kv_heads : 0);
+                to = (uint16_t *)within(U64(1) + 2 * (((page * kv_heads + kv_head) * 2 + is_value) * size + at) * dim, 2ull * dim);
+                if (!to) return ILLEGAL_ADDRESS;
+            }
+            float *c = turn ? (float *)within(U64(2) + 4ull * positions[r] * (turn / 2), 2ull * turn) : NULL;
+            float *s = turn ? (float *)within(U64(3) + 4ull * positions[r] * (turn / 2), 2ull * turn) : NULL;
+            if (turn && (!c || !s)) return ILLEGAL_ADDRESS;
+            for (int i = 0; i < dim; i++) {
+                float v = h[i];
+                if (!is_value && i < turn) {
+                    int pair = interleaved ? i / 2 : i % (turn / 2), second = interleaved ? i & 1 : i >= turn / 2;
+                    float a = interleaved ? h[i & ~1] : h[pair], b = interleaved ? h[i | 1] : h[pair + turn / 2];
+                    v = second ? b * c[pair] + a * s[pair] : a * c[pair] - b * s[pair];
+                }
+                if (!is_value) in[i] = narrow16(v);
+                if (to) to[i] = narrow16(v);
+            }
+        }
+    return 0;
+}
+
+static CUresult run_swiglu(struct node *k) {
+    size_t rows = k->grid[1], width = I32(2);
+    uint16_t *dst = AT(uint16_t, 0, rows * width), *in = AT(uint16_t, 1, 2 * rows * width);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < width; i++) {
+            float gate = widen16(in[2 * r * width + i]);
+            dst[r * width + i] = narrow16(gate / (1 + expf(-gate)) * widen16(in[(2 * r + 1) * width + i]));
+        }
+    return 0;
+}
+
+static CUresult run_gather(struct node *k) {
+    int rows = k->grid[0], units = I32(3);
+    uint16_t *dst = AT(uint16_t, 0, (size_t)rows * units);
+    int32_t *outputs = AT(int32_t, 2, rows);
+    for (int r = 0; r < rows; r++) {
+        char *from = within(U64(1) + 2ull * outputs[r] * units, 2ull * units);
+        if (!from) return ILLEGAL_ADDRESS;
+        memcpy(dst + (size_t)r * units, from, 2ull * units);
+    }
+    return 0;
+}
+
+static CUresult run_to_bf16(struct node *k, int half) {
+    size_t n = U64(2);
+    uint16_t *dst = AT(uint16_t, 0, n);
+    if (half) {
+        uint16_t *src = AT(uint16_t, 1, n);
+        for (size_t i = 0; i < n; i++) dst[i] = narrow16(half_float(src[i]));
+    } else {
+        float *src = AT(float, 1, n);
+        for (size_t i = 0; i < n; i++) dst[i] = narrow16(src[i]);
+    }
+    return 0;
+}
+
+typedef float lanes __attribute__((vector_size(32)));
+
+// matmul is every product of the engine: c [M, N] = x [M, K] · w [N, K]ᵀ + bias; mode 0 stores bf16, 1 float32, 2 adds.
+static CUresult matmul(const uint16_t *x, const uint16_t *w, void *c, const float *bias, size_t M, size_t N, size_t K, int mode) {
+    size_t padded = (K + 7) / 8 * 8;
+    float *xs = aligned_alloc(32, M * padded * 4), *row = aligned_alloc(32, padded * 4);
+    memset(xs, 0, M * padded * 4);
+    memset(row, 0, padded * 4);
+    for (size_t m = 0; m < M; m++) for (size_t i = 0; i < K; i++) xs[m * padded + i] = widen16(x[m * K + i]);
+    for (size_t n = 0; n < N; n++) {
+        for (size_t i = 0; i < K; i++) row[i] = widen16(w[n * K + i]);
+        for (size_t m = 0; m < M; m++) {
+            lanes sum = {0};
+            const lanes *a = (const lanes *)(xs + m * padded), *b = (const lanes *)row;
+            for (size_t i = 0; i < padded / 8; i++) sum += a[i] * b[i];
+            float v = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7])) + (bias ? bias[n] : 0);
+            if (mode == 0) ((uint16_t *)c)[m * N + n] = narrow16(v);
+            else if (mode == 1) ((float *)c)[m * N + n] = v;
+            else ((float *)c)[m * N + n] += v;
+        }
+    }
+    free(xs);
+    free(row);
+    return 0;
+}
+
+static CUresult run_matmul(struct node *k) {
+    size_t M = I32(4), N = I32(5), K = I32(6);
+    return matmul(AT(uint16_t, 0, M * K), AT(uint16_t, 1, N * K), AT(char, 2, M * N * (I32(7) ? 4 : 2)), AT_OR_NULL(float, 3, N), M, N, K, I32(7));
+}
+
+// attend is one row and head: causal softmax(q·K·scale)·V over tokens 0 to last of a block table.
+static CUresult attend(uint16_t *out, const uint16_t *q, uint64_t kv, const int32_t *table, int last, float scale, int kv_heads, int kv_head, int dim, int size) {
+    float top = -INFINITY, sum = 0, acc[256] = {0};
+    for (int t = 0; t <= last; t++) {
+        const uint16_t *key = (uint16_t *)within(kv + 2 * (((uint64_t)table[t / size] * kv_heads + kv_head) * 2 * size + t % size) * dim, 2ull * dim);
+        if (!key || !within((uint64_t)(uintptr_t)(key + (size_t)size * dim), 2ull * dim)) return ILLEGAL_ADDRESS;
+        float s = 0;
+        for (int i = 0; i < dim; i++) s += widen16(q[i]) * widen16(key[i]);
+        s *= scale;
+        float higher = s > top || s != s ? s : top, old = expf(top - higher), w = expf(s - higher);
+        for (int i = 0; i < dim; i++) acc[i] = acc[i] * old + w * widen16(key[(size_t)size * dim + i]);
+        sum = sum * old + w;
+        top = higher;
+    }
+    for (int i = 0; i < dim; i++) out[i] = narrow16(acc[i] / sum);
+    return 0;
+}
+
+static CUresult run_attention(struct node *k) {
+    int rows = k->grid[0], heads = I32(7), kv_heads = I32(8), dim = I32(9), size = I32(10), stride = I32(11);
+    uint16_t *out = AT(uint16_t, 0, (size_t)rows * heads * dim), *qkv = AT(uint16_t, 1, (size_t)rows * (heads + 2 * kv_heads) * dim);
+    int32_t *row_seq = AT(int32_t, 4, rows), *positions = AT(int32_t, 5, rows);
+    for (int r = 0; r < rows; r++) {
+        int32_t *table = (int32_t *)within(U64(3) + 4ull * row_seq[r] * stride, 4ull * (positions[r] / size + 1));
+        if (!table) return ILLEGAL_ADDRESS;
+        for (int h = 0; h < heads; h++) {
+            CUresult code = attend(out + ((size_t)r * heads + h) * dim, qkv + ((size_t)r * (heads + 2 * kv_heads) + h) * dim, U64(2), table,
+                                   positions[r], F32(6), kv_heads, h / (heads / kv_heads), dim, size);
+            if (code) return code;
+        }
+    }
+    return 0;
+}
+
+#include "sample.h"
+
+static int run_engine(struct node *k, CUresult *code) {
+    const char *name = k->f->name;
+    if (!strcmp(name, "embed")) *code = run_embed(k);
+    else if (!strcmp(name, "rms_norm")) *code = run_norm(k, 1);
+    else if (!strcmp(name, "rms_norm_f32")) *code = run_norm(k, 0);
+    else if (!strcmp(name, "rope_store")) *code = run_rope_store(k);
+    else if (!strcmp(name, "swiglu")) *code = run_swiglu(k);
+    else if (!strcmp(name, "gather")) *code = run_gather(k);
+    else if (!strcmp(name, "f32_to_bf16")) *code = run_to_bf16(k, 0);
+    else if (!strcmp(name, "f16_to_bf16")) *code = run_to_bf16(k, 1);
+    else if (!strcmp(name, "matmul_any")) *code = run_matmul(k);
+    else if (!strcmp(name, "attention_any")) *code = run_attention(k);
+    else return run_sampling(k, code);
+    return 1;
+}
+#pragma GCC pop_options

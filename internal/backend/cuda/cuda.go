@@ -57,6 +57,7 @@ type gpu struct {
 	host     []byte // page-locked, for Read
 	graphs   graphs
 	samples  sampling
+	maps     maps
 	narrowed scratch // inputs of products, as bf16
 	err      error   // first of this step
 	closed   bool

@@ -28,6 +28,7 @@ type op struct {
 	kind       opKind
 	accumulate bool
 	wide       bool // of opMatMul: the result is float32
+	gathered   bool // of opMatMul: of rows that Gather chose
 	adjust     bool // of opSample
 	srcKind    kind // what src holds
 	dst, src   *buffer
@@ -98,7 +99,7 @@ func (g *gpu) MatMul(dst, x backend.Buffer, rows int, m backend.Matrix, bias bac
 	}
 	fits(name, o.src, o.rows, o.m.cols)
 	fits(name, o.dst, o.rows, o.m.rows)
-	o.v, o.srcKind = vectorOf(bias, name, o.m.rows), o.src.kind
+	o.v, o.srcKind, o.gathered = vectorOf(bias, name, o.m.rows), o.src.kind, g.step.gathered
 	if accumulate && o.dst.kind != f32 {
 		misfit(name, "accumulates to a buffer that holds bf16")
 	}
@@ -218,6 +219,7 @@ func (g *gpu) Gather(dst, x backend.Buffer, width, first, n int) {
 	fits(name, o.dst, o.rows, width)
 	o.srcKind = o.src.kind
 	o.dst.kind = o.src.kind
+	g.step.gathered = true
 	g.record(o)
 }
 

@@ -1,36 +1,91 @@
 package cuda
 
 import (
+	"fmt"
+
 	driver "cotenant/internal/cuda"
+	"cotenant/internal/kernels"
 )
 
-// Modes of a matrix product: what it does with its result.
-const (
-	storeBF16 = 0
-	storeF32  = 1
-	addF32    = 2
-)
-
-func (o *op) mode() uint64 {
+func (o *op) mode() kernels.Mode {
 	switch {
 	case o.accumulate:
-		return addF32
+		return kernels.AddF32
 	case o.wide:
-		return storeF32
+		return kernels.StoreF32
 	}
-	return storeBF16
+	return kernels.StoreBF16
 }
 
-// buildMatMul makes a matrix product, behind a conversion where its input isn't bf16.
-func (g *gpu) buildMatMul(p *program, o *op) error {
-	x := o.src.p
+// operand is the input of a product: rows of K bf16.
+type operand struct {
+	p    driver.Pointer
+	rows int // that there is memory for
+}
+
+// buildMatMul makes a matrix product, behind a conversion where its input isn't bf16. activated is nil, or the SwiGLU that follows
+// and that the product then does too.
+func (g *gpu) buildMatMul(p *program, o, activated *op) error {
+	K := o.m.cols
+	x := operand{o.src.p, 2 * o.src.n / K}
 	if o.srcKind == f32 {
-		var err error
-		if x, err = g.narrow(p, o.src.p, o.rows*o.m.cols); err != nil {
+		to, err := g.narrow(p, o.src.p, o.rows*K)
+		if err != nil {
+			return err
+		}
+		x = operand{to, o.rows}
+	}
+	mode, dst, width := o.mode(), o.dst.p, o.m.rows
+	if activated != nil {
+		mode, dst, width = kernels.SwiGLU, activated.dst.p, activated.n
+	}
+	size := 2
+	if mode == kernels.StoreF32 || mode == kernels.AddF32 {
+		size = 4
+	}
+	// Rows that decode are in front of those of prompts, and their sums have the same order as in a step without prompts.
+	sliced := o.rows
+	if o.rows == g.step.l.rows && !o.gathered {
+		sliced = g.step.single
+	}
+	for _, part := range []struct {
+		first, rows int
+		order       kernels.Order
+	}{{0, sliced, kernels.Sliced}, {sliced, o.rows - sliced, kernels.Ordered}} {
+		if part.rows == 0 {
+			continue
+		}
+		from := operand{x.p + driver.Pointer(2*part.first*K), x.rows - part.first}
+		to := dst + driver.Pointer(size*part.first*width)
+		if err := g.product(p, o, from, to, part.rows, part.order, mode); err != nil {
 			return err
 		}
 	}
-	l, err := g.add(p, "matmul_any", grid((o.m.rows+7)/8, o.rows), threads(256), 0)
+	return nil
+}
+
+func (g *gpu) product(p *program, o *op, x operand, c driver.Pointer, M int, order kernels.Order, mode kernels.Mode) error {
+	N, K := o.m.rows, o.m.cols
+	in, w := uint64(x.p), uint64(o.m.p)
+	var l *driver.Launch
+	var err error
+	if N%8 != 0 || K%8 != 0 {
+		l, err = g.add(p, "matmul_any", grid((N+7)/8, M), threads(256), 0)
+	} else {
+		plan := kernels.Product(kernels.GPU{Capability: g.sm, SMs: g.sms}, order, M, N, K, mode)
+		if plan.Maps {
+			if in, err = g.inputMap(x, K, plan.BoxRows); err != nil {
+				return err
+			}
+			if w, err = g.weightMap(o.m, mode); err != nil {
+				return err
+			}
+		}
+		l, err = g.add(p, plan.Kernel, plan.Grid, plan.Block, plan.Shared)
+		if err == nil && plan.Cluster > 0 {
+			l.Cluster(plan.Cluster, 1, 1)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -38,9 +93,94 @@ func (g *gpu) buildMatMul(p *program, o *op) error {
 	if o.v != nil {
 		bias = uint64(o.v.p)
 	}
-	l.Set(0, uint64(x)).Set(1, uint64(o.m.p)).Set(2, uint64(o.dst.p)).Set(3, bias)
-	l.Set(4, uint64(o.rows)).Set(5, uint64(o.m.rows)).Set(6, uint64(o.m.cols)).Set(7, o.mode())
+	l.Set(0, in).Set(1, w).Set(2, uint64(c)).Set(3, bias).Set(4, uint64(M)).Set(5, uint64(N)).Set(6, uint64(K)).Set(7, uint64(mode))
 	return nil
+}
+
+// activates reports whether a product can do the SwiGLU that follows it: nobody else reads what it would write.
+func (g *gpu) activates(ops []op, i int) bool {
+	if i+1 >= len(ops) {
+		return false
+	}
+	o, s := &ops[i], &ops[i+1]
+	if s.kind != opSwiGLU || s.src != o.dst || o.accumulate || o.wide || o.m.rows != 2*s.n || s.rows != o.rows || s.n%8 != 0 || o.m.cols%8 != 0 {
+		return false
+	}
+	for j := i + 2; j < len(ops); j++ {
+		if ops[j].src == o.dst {
+			return false
+		}
+		if ops[j].dst == o.dst && ops[j].kind != opHeadNorm && ops[j].kind != opRoPE && !ops[j].accumulate {
+			return true
+		}
+	}
+	return true
+}
+
+// maps are tensor maps in device memory.
+type maps struct {
+	slab  driver.Pointer
+	left  int
+	input map[inputMap]uint64
+}
+
+type inputMap struct {
+	x            operand
+	cols, boxRow int
+}
+
+const slabMaps = 512
+
+// keep copies a tensor map to the device.
+func (m *maps) keep(g *gpu, t *driver.TensorMap) (uint64, error) {
+	if m.left == 0 {
+		p, err := g.mem.alloc("workspace", 128*slabMaps)
+		if err != nil {
+			return 0, err
+		}
+		m.slab, m.left = p, slabMaps
+	}
+	p := m.slab + driver.Pointer(128*(slabMaps-m.left))
+	m.left--
+	if err := g.d.ToDevice(p, t.Bytes()); err != nil {
+		return 0, fmt.Errorf("tensor map: %w", err)
+	}
+	return uint64(p), nil
+}
+
+func (g *gpu) inputMap(x operand, cols, boxRows int) (uint64, error) {
+	key := inputMap{x, cols, boxRows}
+	if p, ok := g.maps.input[key]; ok {
+		return p, nil
+	}
+	t, err := g.d.EncodeBF16(x.p, x.rows, cols, cols, boxRows, 64)
+	if err != nil {
+		return 0, err
+	}
+	p, err := g.maps.keep(g, t)
+	if err != nil {
+		return 0, err
+	}
+	if g.maps.input == nil {
+		g.maps.input = map[inputMap]uint64{}
+	}
+	g.maps.input[key] = p
+	return p, nil
+}
+
+func (g *gpu) weightMap(m *matrix, mode kernels.Mode) (uint64, error) {
+	at, encode := &m.plain, func() (*driver.TensorMap, error) { return g.d.EncodeBF16(m.p, m.rows, m.cols, m.cols, 64, 64) }
+	if mode == kernels.SwiGLU {
+		at, encode = &m.paired, func() (*driver.TensorMap, error) { return g.d.EncodeGateUpBF16(m.p, m.rows, m.cols) }
+	}
+	if *at != 0 {
+		return *at, nil
+	}
+	t, err := encode()
+	if err == nil {
+		*at, err = g.maps.keep(g, t)
+	}
+	return *at, err
 }
 
 // narrow makes a copy as bf16, valid until the next one.

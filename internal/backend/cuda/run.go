@@ -158,8 +158,12 @@ func (g *gpu) capture(p *program) error {
 
 // build makes launches of operations.
 func (g *gpu) build(p *program, ops []op) error {
+	done := -1 // the last operation that an earlier one's launch does too
 	for i := range ops {
 		o := &ops[i]
+		if i <= done {
+			continue
+		}
 		var err error
 		switch o.kind {
 		case opEmbed:
@@ -167,7 +171,12 @@ func (g *gpu) build(p *program, ops []op) error {
 		case opNorm:
 			err = g.buildNorm(p, o)
 		case opMatMul:
-			err = g.buildMatMul(p, o)
+			if g.activates(ops, i) {
+				err = g.buildMatMul(p, o, &ops[i+1])
+				done = i + 1
+			} else {
+				err = g.buildMatMul(p, o, nil)
+			}
 		case opHeadNorm:
 			if i+1 < len(ops) && ops[i+1].kind == opRoPE && ops[i+1].dst == o.dst {
 				continue // rotating does it too
@@ -202,10 +211,9 @@ func (g *gpu) add(p *program, name string, grid, block [3]uint32, shared uint32)
 	if err != nil {
 		return nil, err
 	}
-	return g.addFunction(p, f, grid, block, shared)
-}
-
-func (g *gpu) addFunction(p *program, f driver.Function, grid, block [3]uint32, shared uint32) (*driver.Launch, error) {
+	if err := g.kernels.allow(g.d, f, shared); err != nil {
+		return nil, fmt.Errorf("kernel %s: %w", name, err)
+	}
 	if p.used == len(p.launches) {
 		l, err := g.d.NewLaunch(f, grid, block, shared)
 		if err != nil {
@@ -214,7 +222,7 @@ func (g *gpu) addFunction(p *program, f driver.Function, grid, block [3]uint32, 
 		p.launches = append(p.launches, l)
 	}
 	l := p.launches[p.used].Reset(f, grid, block, shared)
-	if p.used > 0 && g.sm >= 90 {
+	if p.used > 0 && g.sm == 90 {
 		l.Dependent()
 	}
 	p.used++

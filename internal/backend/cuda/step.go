@@ -17,6 +17,8 @@ type step struct {
 	in       []int32 // what goes to the device: the batch, then sampling parameters
 	l        layout
 	decode   bool // one row a sequence, all rows are outputs: rows are padded
+	gathered bool // Gather was recorded: what follows is on the rows that it chose
+	single   int  // leading rows that are their sequences' only ones
 	tokens   []int32
 	slots    []int32
 	at       []int32 // positions
@@ -150,6 +152,7 @@ func (g *gpu) Begin(b *backend.Batch) error {
 	g.err = nil
 	s.ops, s.rows, s.outs, s.embedded, s.stored, s.attended, s.turned = s.ops[:0], rows, len(b.Outputs), 0, nil, nil, nil
 	s.copyBatch(b)
+	s.gathered = false
 	s.decode = len(b.Seqs) == rows && len(b.Outputs) == rows
 	padded, seqs, outs := rows, len(b.Seqs), len(b.Outputs)
 	if s.decode {
@@ -163,6 +166,13 @@ func (g *gpu) Begin(b *backend.Batch) error {
 		}
 	}
 	s.l = newLayout(padded, seqs, outs, stride)
+	s.single = 0
+	for s.single < len(b.Seqs) && b.Seqs[s.single].Rows == 1 {
+		s.single++
+	}
+	if s.decode {
+		s.single = padded
+	}
 	s.pack(b)
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 type kernelTable struct {
 	modules   map[string]driver.Module // kernels, to where they are
 	functions map[string]driver.Function
+	shared    map[driver.Function]uint32 // dynamic shared memory that was allowed
 	suffix    string
 }
 
@@ -18,11 +19,16 @@ type kernelTable struct {
 func (g *gpu) loadKernels() error {
 	t := &g.kernels
 	t.modules, t.functions, t.suffix = map[string]driver.Module{}, map[string]driver.Function{}, "_sm80"
+	t.shared = map[driver.Function]uint32{}
 	if g.sm == 90 {
 		t.suffix = "_sm90a"
 	}
-	for _, name := range []string{"engine", "sample"} {
-		if err := t.load(g.d, name+t.suffix); err != nil {
+	products := "mma_sm80"
+	if g.sm == 90 {
+		products = "wgmma_sm90a"
+	}
+	for _, name := range []string{"engine" + t.suffix, "sample" + t.suffix, "skinny" + t.suffix, products} {
+		if err := t.load(g.d, name); err != nil {
 			return err
 		}
 	}
@@ -58,4 +64,16 @@ func (t *kernelTable) function(d *driver.Driver, name string) (driver.Function, 
 	}
 	t.functions[name] = f
 	return f, nil
+}
+
+// allow lets a kernel have dynamic shared memory beyond 48 KiB.
+func (t *kernelTable) allow(d *driver.Driver, f driver.Function, bytes uint32) error {
+	if bytes <= 48<<10 || bytes <= t.shared[f] {
+		return nil
+	}
+	if err := d.AllowShared(f, int(bytes)); err != nil {
+		return fmt.Errorf("%d bytes of shared memory: %w", bytes, err)
+	}
+	t.shared[f] = bytes
+	return nil
 }

@@ -14,9 +14,9 @@ import (
 
 // matrix implements backend.Matrix: [rows, cols] bf16.
 type matrix struct {
-	p          driver.Pointer
-	rows, cols int
-	maps       map[int]driver.Pointer // tensor maps in device memory, by rows of a box
+	p             driver.Pointer
+	rows, cols    int
+	plain, paired uint64 // tensor maps in device memory, of the matrix and of a gate and up; 0: not made yet
 }
 
 func (m *matrix) Rows() int { return m.rows }

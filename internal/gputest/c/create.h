@@ -185,7 +185,7 @@ EXPORT CUresult cuMemAlloc_v2(uint64_t *out, size_t n) {
     if (mps_limit && allocated + n > mps_limit) return OUT_OF_MEMORY;
     // Large memory takes room as it is written to.
     struct allocation *a = malloc(sizeof *a);
-    *a = (struct allocation){n > 64 * MIB ? mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : malloc(n), n, allocations};
+    *a = (struct allocation){n > 64 * MIB ? mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : aligned_alloc(256, (n + 255) & ~255ull), n, allocations};
     if (!a->p || a->p == MAP_FAILED) { free(a); return OUT_OF_MEMORY; }
     allocations = a;
     allocated += n;

@@ -128,10 +128,11 @@ static CUresult run_to_bf16(struct node *k, int half) {
 
 typedef float lanes __attribute__((vector_size(32)));
 
-// matmul is every product of the engine: c [M, N] = x [M, K] · w [N, K]ᵀ + bias; mode 0 stores bf16, 1 float32, 2 adds.
+// matmul is every product of the engine: c [M, N] = x [M, K] · w [N, K]ᵀ + bias; mode 0 stores bf16, 1 float32, 2 adds, 3 stores
+// silu(gate)·up of w's two halves.
 static CUresult matmul(const uint16_t *x, const uint16_t *w, void *c, const float *bias, size_t M, size_t N, size_t K, int mode) {
     size_t padded = (K + 7) / 8 * 8;
-    float *xs = aligned_alloc(32, M * padded * 4), *row = aligned_alloc(32, padded * 4);
+    float *xs = aligned_alloc(32, M * padded * 4), *row = aligned_alloc(32, padded * 4), *sums = malloc(M * N * 4);
     memset(xs, 0, M * padded * 4);
     memset(row, 0, padded * 4);
     for (size_t m = 0; m < M; m++) for (size_t i = 0; i < K; i++) xs[m * padded + i] = widen16(x[m * K + i]);
@@ -141,21 +142,39 @@ static CUresult matmul(const uint16_t *x, const uint16_t *w, void *c, const floa
             lanes sum = {0};
             const lanes *a = (const lanes *)(xs + m * padded), *b = (const lanes *)row;
             for (size_t i = 0; i < padded / 8; i++) sum += a[i] * b[i];
-            float v = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7])) + (bias ? bias[n] : 0);
-            if (mode == 0) ((uint16_t *)c)[m * N + n] = narrow16(v);
-            else if (mode == 1) ((float *)c)[m * N + n] = v;
-            else ((float *)c)[m * N + n] += v;
+            sums[m * N + n] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7])) + (bias ? bias[n] : 0);
         }
     }
+    for (size_t i = 0; i < M * N && mode < 3; i++)
+        if (mode == 0) ((uint16_t *)c)[i] = narrow16(sums[i]);
+        else if (mode == 1) ((float *)c)[i] = sums[i];
+        else ((float *)c)[i] += sums[i];
+    for (size_t m = 0; m < M && mode == 3; m++)
+        for (size_t n = 0; n < N / 2; n++) {
+            float gate = widen16(narrow16(sums[m * N + n])), up = widen16(narrow16(sums[m * N + N / 2 + n]));
+            ((uint16_t *)c)[m * N / 2 + n] = narrow16(gate / (1 + expf(-gate)) * up);
+        }
     free(xs);
     free(row);
+    free(sums);
     return 0;
 }
 
-static CUresult run_matmul(struct node *k) {
-    size_t M = I32(4), N = I32(5), K = I32(6);
-    return matmul(AT(uint16_t, 0, M * K), AT(uint16_t, 1, N * K), AT(char, 2, M * N * (I32(7) ? 4 : 2)), AT_OR_NULL(float, 3, N), M, N, K, I32(7));
+// mapped returns where a tensor map in device memory points to.
+static uint64_t mapped(uint64_t map) {
+    struct tensor_map *m = (struct tensor_map *)within(map, 128);
+    return m && map % 64 == 0 ? m->base : 0;
 }
+
+static CUresult run_matmul(struct node *k, int maps) {
+    size_t M = I32(4), N = I32(5), K = I32(6);
+    int mode = I32(7);
+    uint16_t *x = (uint16_t *)within(maps ? mapped(U64(0)) : U64(0), 2 * M * K), *w = (uint16_t *)within(maps ? mapped(U64(1)) : U64(1), 2 * N * K);
+    if (!x || !w) return ILLEGAL_ADDRESS;
+    return matmul(x, w, AT(char, 2, mode == 3 ? M * N : M * N * (mode ? 4 : 2)), AT_OR_NULL(float, 3, N), M, N, K, mode);
+}
+
+static int starts(const char *name, const char *with) { return !strncmp(name, with, strlen(with)); }
 
 // attend is one row and head: causal softmax(q·K·scale)·V over tokens 0 to last of a block table.
 static CUresult attend(uint16_t *out, const uint16_t *q, uint64_t kv, const int32_t *table, int last, float scale, int kv_heads, int kv_head, int dim, int size) {
@@ -203,7 +222,8 @@ static int run_engine(struct node *k, CUresult *code) {
     else if (!strcmp(name, "gather")) *code = run_gather(k);
     else if (!strcmp(name, "f32_to_bf16")) *code = run_to_bf16(k, 0);
     else if (!strcmp(name, "f16_to_bf16")) *code = run_to_bf16(k, 1);
-    else if (!strcmp(name, "matmul_any")) *code = run_matmul(k);
+    else if (!strcmp(name, "matmul_any") || starts(name, "skinny") || starts(name, "mma_")) *code = run_matmul(k, 0);
+    else if (starts(name, "ordered_") || starts(name, "sliced_") || starts(name, "cluster_")) *code = run_matmul(k, 1);
     else if (!strcmp(name, "attention_any")) *code = run_attention(k);
     else return run_sampling(k, code);
     return 1;

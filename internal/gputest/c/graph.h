@@ -142,16 +142,17 @@ EXPORT CUresult cuMemsetD8Async(uint64_t dst, unsigned char value, size_t n, str
     return transfer(s, within(dst, n), NULL, value, n);
 }
 
-// A tensor map here is what it was made of, so that a kernel that is played can read it.
-struct tensor_map { uint64_t base, size[2], pitch; uint32_t box[2]; int type, swizzle; };
-
 EXPORT CUresult cuTensorMapEncodeTiled(struct tensor_map *map, int type, unsigned rank, uint64_t base, const uint64_t *size, const uint64_t *pitch,
                                        const uint32_t *box, const uint32_t *step, int interleave, int swizzle, int promotion, int fill) {
     ASK();
     (void)promotion; (void)fill;
-    if ((uintptr_t)map % 64 || rank != 2 || base % 16 || pitch[0] % 16 || interleave || step[0] != 1 || step[1] != 1) return INVALID_VALUE;
-    if (!size[0] || !size[1] || !box[0] || !box[1] || box[0] > 256 || box[1] > 256 || (swizzle == 3 && box[0] * 2 > 128)) return INVALID_VALUE;
+    if ((uintptr_t)map % 64 || rank < 1 || rank > 5 || base % 16 || interleave) return INVALID_VALUE;
+    for (unsigned i = 0; i < rank; i++) {
+        if (!size[i] || !box[i] || box[i] > 256 || step[i] != 1) return INVALID_VALUE;
+        if (i + 1 < rank && (pitch[i] % 16 || !pitch[i])) return INVALID_VALUE;
+    }
+    if (swizzle == 3 && box[0] * 2 > 128) return INVALID_VALUE;
     memset(map, 0, 128);
-    *map = (struct tensor_map){base, {size[0], size[1]}, pitch[0], {box[0], box[1]}, type, swizzle};
+    *map = (struct tensor_map){base, type, swizzle};
     return 0;
 }

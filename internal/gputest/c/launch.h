@@ -55,6 +55,9 @@ struct node {
     struct node *next;
 };
 
+// A tensor map here is what it was made of, so that a kernel that is played can read it.
+struct tensor_map { uint64_t base; int type, swizzle; };
+
 #include "engine.h"
 
 static CUresult run_kernel(struct stream *s, struct node *k) {

@@ -10,6 +10,7 @@ import (
 
 	"cotenant/internal/backend"
 	"cotenant/internal/backend/cpu"
+	"cotenant/internal/backend/cuda"
 	"cotenant/internal/embedded"
 	"cotenant/internal/engine"
 	"cotenant/internal/model"
@@ -20,6 +21,7 @@ type modelOptions struct {
 	Model      string // path or name as weights.Resolve takes it; empty: the embedded one
 	ServedName string // empty: the model's own
 	Backend    string // auto, cpu, cuda
+	GPU        string // UUID, for cuda; empty: the first
 	Context    int    // tokens; 0: what the model and the KV memory allow
 	MaxSeqs    int    // 0: the engine's default
 	KVMemory   int64  // bytes; 0: the engine's default
@@ -27,28 +29,42 @@ type modelOptions struct {
 	Log        *slog.Logger
 }
 
-var errNoCUDA = errors.New("backend cuda is not in this version")
+// What CUDA's engine takes where nothing is said: enough to keep a large GPU busy.
+const (
+	cudaSeqs        = 256
+	cudaBatchTokens = 4096
+)
 
 // openEngine loads a model and starts an engine on it.
 func openEngine(o modelOptions) (*engine.Engine, error) {
-	switch o.Backend {
-	case "auto", "cpu":
-	case "cuda":
-		return nil, &exit{exitFailed, errNoCUDA, "--backend cpu serves the same models on all cores"}
-	default:
-		return nil, &exit{exitUsage, fmt.Errorf("unknown backend %q", o.Backend), "backends are auto, cpu and cuda"}
-	}
 	id := o.ServedName
 	if id == "" {
 		id = servedName(o.Model)
 	}
 	cfg := engine.Config{ID: id, MaxSeqs: o.MaxSeqs, KVMemory: o.KVMemory, ContextLength: o.Context, Log: o.Log}
-	return engine.New(cfg, func() (engine.Runtime, error) {
-		be, err := cpu.New(cpu.Options{Threads: o.Threads})
-		if err != nil {
-			return engine.Runtime{}, fmt.Errorf("starting the CPU backend: %w", err)
+	var open func() (backend.Backend, error)
+	var opt model.Options
+	switch o.Backend {
+	case "auto", "cpu":
+		open = func() (backend.Backend, error) { return cpu.New(cpu.Options{Threads: o.Threads}) }
+	case "cuda":
+		if cfg.MaxSeqs == 0 {
+			cfg.MaxSeqs = cudaSeqs
 		}
-		rt, err := openRuntime(o.Model, be)
+		cfg.MaxBatchTokens = max(cudaBatchTokens, cfg.MaxSeqs)
+		opt = model.Options{MaxBatchTokens: cfg.MaxBatchTokens, OutputChunk: cfg.MaxSeqs}
+		open = func() (backend.Backend, error) {
+			return cuda.New(cuda.Options{GPU: o.GPU, Rows: cfg.MaxSeqs, Log: o.Log})
+		}
+	default:
+		return nil, &exit{exitUsage, fmt.Errorf("unknown backend %q", o.Backend), "backends are auto, cpu and cuda"}
+	}
+	return engine.New(cfg, func() (engine.Runtime, error) {
+		be, err := open()
+		if err != nil {
+			return engine.Runtime{}, fmt.Errorf("starting the backend: %w", err)
+		}
+		rt, err := openRuntime(o.Model, be, opt)
 		if err != nil {
 			return engine.Runtime{}, errors.Join(err, be.Close())
 		}
@@ -77,13 +93,13 @@ func servedName(path string) string {
 	return name
 }
 
-func openRuntime(path string, be backend.Backend) (engine.Runtime, error) {
+func openRuntime(path string, be backend.Backend, opt model.Options) (engine.Runtime, error) {
 	var m *model.Model
 	var err error
 	if path == "" {
-		m, err = model.LoadEmbedded(be, model.Options{})
+		m, err = model.LoadEmbedded(be, opt)
 	} else {
-		m, err = model.Load(path, be, model.Options{})
+		m, err = model.Load(path, be, opt)
 	}
 	if err != nil {
 		return engine.Runtime{}, err

@@ -71,7 +71,7 @@ func startServer(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	cmd := exec.Command(self, append([]string{"serve", "--listen", "127.0.0.1:0", "--json"}, args...)...)
 	cmd.Dir = ts.Getenv("WORK")
-	cmd.Env = append(os.Environ(), "COTENANT_API_KEY="+ts.Getenv("COTENANT_API_KEY"))
+	cmd.Env = append(os.Environ(), "COTENANT_API_KEY="+ts.Getenv("COTENANT_API_KEY"), "LD_LIBRARY_PATH="+ts.Getenv("LD_LIBRARY_PATH"))
 	log, err := os.Create(ts.MkAbs("serve.log"))
 	ts.Check(err)
 	cmd.Stderr = log

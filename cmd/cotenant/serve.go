@@ -48,10 +48,11 @@ func newServe() *cobra.Command {
 	f.StringVar(&o.model.ServedName, "served-name", "", "model id that clients use (default: the file's, folder's or repository's name)")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the API")
 	f.StringVar(&o.adminListen, "admin-listen", "", "address for /metrics and /debug/vars (default: on --listen where that is loopback, else nowhere)")
-	f.StringVar(&o.model.Backend, "backend", "auto", "auto, cpu or cuda")
+	f.StringVar(&o.model.Backend, "backend", "auto", "cpu, cuda, or auto, which is cpu")
+	f.StringVar(&o.model.GPU, "gpu-uuid", "", "GPU of --backend cuda (default: the first)")
 	f.IntVar(&o.model.Context, "ctx", 0, "most tokens of prompt and answer together (default: what the model and --kv-memory allow)")
-	f.IntVar(&o.model.MaxSeqs, "max-seqs", 0, "sequences computed at once (default 8)")
-	f.StringVar(&o.kvMemory, "kv-memory", "256MiB", "memory for keys and values, bytes or with KiB, MiB, GiB")
+	f.IntVar(&o.model.MaxSeqs, "max-seqs", 0, "sequences computed at once (default 8, with cuda 256)")
+	f.StringVar(&o.kvMemory, "kv-memory", "", "memory for keys and values, bytes or with KiB, MiB, GiB (default: 256MiB, with cuda what the GPU has free)")
 	f.IntVar(&o.model.Threads, "threads", 0, "CPU threads (default: all)")
 	f.StringVar(&o.keyFile, "api-key-file", "", "file with the API key that clients must send")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line with the address once ready")
@@ -108,8 +109,13 @@ func (o *serveOptions) check(c *cobra.Command) (key string, loopback bool, err e
 			return "", false, usagef(c, "--%s is empty; leave it out for its default", flag)
 		}
 	}
-	if o.model.KVMemory, err = parseBytes(o.kvMemory); err != nil {
-		return "", false, usagef(c, "--kv-memory: %v", err)
+	if c.Flags().Changed("kv-memory") {
+		if o.model.KVMemory, err = parseBytes(o.kvMemory); err != nil {
+			return "", false, usagef(c, "--kv-memory: %v", err)
+		}
+	}
+	if o.model.GPU != "" && o.model.Backend != "cuda" {
+		return "", false, usagef(c, "--gpu-uuid is for --backend cuda")
 	}
 	if o.model.Context < 0 || o.model.MaxSeqs < 0 || o.model.Threads < 0 {
 		return "", false, usagef(c, "--ctx, --max-seqs and --threads can't be negative")

@@ -43,7 +43,8 @@ type Config struct {
 	MaxSeqs        int // sequences computed at once; 8
 	MaxBatchTokens int // rows in a step; 256, or what the model takes if that is less
 	PageSize       int // tokens in a KV page; kvcache.DefaultPageSize
-	// KVMemory is the bytes for keys and values; 256 MiB. What it holds also bounds the context length, so that
+	// KVMemory is the bytes for keys and values; 256 MiB, or on a device whose memory others share what that says is free. What it
+	// holds also bounds the context length, so that
 	// every request that is taken can be finished.
 	KVMemory int64
 	// ContextLength is the most tokens of prompt and answer together; the model's own, or what KVMemory holds, if that is less.
@@ -95,6 +96,9 @@ type Engine struct {
 	kv      backend.KV
 	batch   backend.Batch
 	logits  []float32
+	draws   []backend.Draw // of a step whose tokens the device chooses
+	ids     []int32
+	chooser deviceSampler // nil: the host chooses
 	bench   bench
 	results []result
 	checked time.Time // when memory was read last
@@ -149,8 +153,8 @@ func (e *Engine) setUp() error {
 	if c.PageSize == 0 {
 		c.PageSize = kvcache.DefaultPageSize
 	}
-	if c.KVMemory == 0 {
-		c.KVMemory = defaultKVMemory
+	if err := e.sizeKV(); err != nil {
+		return fmt.Errorf("engine: %w", err)
 	}
 	c.QueueSeqs = bound(c.QueueSeqs, defaultQueueSeqs)
 	c.QueueTokens = bound(c.QueueTokens, defaultQueueTokens)
@@ -196,9 +200,24 @@ func (e *Engine) setUp() error {
 	if e.kv, err = m.NewKV(c.PageSize, pages); err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
+	if s, ok := m.(deviceSampler); ok && s.CanSample() {
+		e.chooser = s
+	}
 	e.counts = newCounters()
 	e.readMemory()
 	return nil
+}
+
+// sizeKV sets Config.KVMemory where it is to be found out.
+func (e *Engine) sizeKV() (err error) {
+	if e.cfg.KVMemory != 0 {
+		return nil
+	}
+	e.cfg.KVMemory = defaultKVMemory
+	if b, ok := e.rt.Device.(backend.Budgeter); ok {
+		e.cfg.KVMemory, err = b.KVBudget()
+	}
+	return err
 }
 
 // bound reads a limit of Config: 0 is the default, negative is none.

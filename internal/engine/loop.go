@@ -74,29 +74,82 @@ func (e *Engine) readMemory() {
 
 // step computes a plan, samples, and hands the tokens out. An error is the device's.
 func (e *Engine) step(p *scheduler.Plan) error {
-	b, width := &e.batch, e.rt.LogitsWidth
+	b := &e.batch
 	b.Tokens, b.Positions, b.Slots, b.Outputs = p.Tokens, p.Positions, p.Slots, p.Outputs
 	b.Seqs = b.Seqs[:0]
 	for i := range p.Work {
 		w := &p.Work[i]
 		b.Seqs = append(b.Seqs, backend.Seq{Row: w.Row, Rows: w.Rows, Past: w.Past, Pages: w.Pages})
 	}
-	if n := len(p.Outputs) * width; cap(e.logits) < n {
-		e.logits = make([]float32, n)
-	}
-	logits := e.logits[:len(p.Outputs)*width]
-	if err := e.rt.Model.Forward(e.kv, b, logits); err != nil {
+	if err := e.choose(p); err != nil {
 		return err
-	}
-	e.results = e.results[:0]
-	for i := range p.Work {
-		e.results = append(e.results, e.sample(&p.Work[i], logits))
 	}
 	e.commit(p)
 	if time.Since(e.checked) > memoryInterval {
 		e.readMemory()
 	}
 	return nil
+}
+
+// choose computes the batch and chooses tokens: on the device where that can and no more than tokens is wanted, else here.
+func (e *Engine) choose(p *scheduler.Plan) error {
+	e.results = e.results[:0]
+	if e.chooser != nil && e.draw(p) {
+		if err := e.chooser.Sample(e.kv, &e.batch, e.vocab, e.draws, e.ids); err != nil {
+			return err
+		}
+		for i := range p.Work {
+			e.results = append(e.results, e.chosen(&p.Work[i]))
+		}
+		return nil
+	}
+	width := e.rt.LogitsWidth
+	if n := len(p.Outputs) * width; cap(e.logits) < n {
+		e.logits = make([]float32, n)
+	}
+	logits := e.logits[:len(p.Outputs)*width]
+	if err := e.rt.Model.Forward(e.kv, &e.batch, logits); err != nil {
+		return err
+	}
+	for i := range p.Work {
+		e.results = append(e.results, e.sample(&p.Work[i], logits))
+	}
+	return nil
+}
+
+// draw says how the device is to choose the plan's tokens; false where it can't.
+func (e *Engine) draw(p *scheduler.Plan) bool {
+	e.draws = e.draws[:0]
+	for i := range p.Work {
+		w := &p.Work[i]
+		if w.Prompts > 0 {
+			return false
+		}
+		if !w.Sample {
+			continue
+		}
+		c := w.Seq.Data.(*choice)
+		d, ok := c.sampler.remote(c.length)
+		if !ok {
+			return false
+		}
+		e.draws = append(e.draws, d)
+	}
+	e.ids = append(e.ids[:0], make([]int32, len(e.draws))...)
+	return true
+}
+
+// chosen is what the device chose for a sequence.
+func (e *Engine) chosen(w *scheduler.Work) result {
+	if !w.Sample {
+		return result{}
+	}
+	id := e.ids[w.Output]
+	if id < 0 {
+		return result{err: errNonFinite}
+	}
+	w.Seq.Data.(*choice).sampler.chose(id)
+	return result{token: scored{id: id}}
 }
 
 // sample turns a sequence's rows of logits into its next token, and the prompt's into log-probabilities.

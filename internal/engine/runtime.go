@@ -20,6 +20,13 @@ type Model interface {
 	EOS() []int32 // tokens that end an answer
 }
 
+// deviceSampler is a Model that can choose tokens where it computes; *model.Model is one, on some backends.
+type deviceSampler interface {
+	CanSample() bool
+	// Sample is Forward with a token for each output instead of its logits; -1 where they are not finite.
+	Sample(kv backend.KV, b *backend.Batch, vocab int, draws []backend.Draw, ids []int32) error
+}
+
 // Device says what a model runs on; a backend.Backend is one. It is called on the engine's thread.
 type Device interface {
 	Info() backend.Info

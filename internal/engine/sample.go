@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"cotenant/internal/backend"
 	"cotenant/internal/server"
 )
 
@@ -37,6 +38,8 @@ type sampler struct {
 	// What was seen, where a penalty needs it: each token once.
 	seen  []seenToken
 	index map[int32]int32 // its place in seen
+
+	changes []backend.Adjustment // of remote, used again
 }
 
 type seenToken struct {
@@ -123,9 +126,7 @@ func (p *sampler) next(row []float32, position int, b *bench) (scored, error) {
 	if p.temperature > 0 {
 		id = p.draw(row, row[best], uniform(p.seed, p.choice, position), b)
 	}
-	if p.index != nil {
-		p.see(id, 1)
-	}
+	p.chose(id)
 	if p.top < 0 {
 		return scored{id: id}, nil
 	}

@@ -69,6 +69,9 @@ func fromFile(f *weights.File, be backend.Backend, opt Options) (*Model, error) 
 	m.chat, m.noChat = loadTemplate(f, tok)
 	m.file = f
 	m.summarise(src)
+	if _, ok := be.(backend.Copier); ok {
+		return m, f.Forget()
+	}
 	return m, nil
 }
 

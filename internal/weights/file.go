@@ -143,6 +143,15 @@ func (f *File) Expect(name string, shape ...int) (Tensor, error) {
 // Tensors returns all tensors in the file's order. The slice is the caller's; the elements' Shape and Data are shared.
 func (f *File) Tensors() []Tensor { return slices.Clone(f.tensors) }
 
+// Forget gives the memory of the mapped files back, where every tensor that is needed was copied. Data stays valid.
+func (f *File) Forget() error {
+	var errs []error
+	for _, m := range f.maps {
+		errs = append(errs, m.forget())
+	}
+	return errors.Join(errs...)
+}
+
 // Close unmaps the files; no Tensor's Data may be touched afterwards. Strings and sidecars stay valid. A second call does
 // nothing.
 func (f *File) Close() error {

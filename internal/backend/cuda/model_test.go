@@ -1,0 +1,191 @@
+package cuda
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"cotenant/internal/backend"
+	"cotenant/internal/backend/cpu"
+	"cotenant/internal/chat"
+	"cotenant/internal/loadgen"
+	"cotenant/internal/model"
+	"cotenant/internal/tokenizer"
+)
+
+// loaded is a model on a backend.
+type loaded struct {
+	*model.Model
+	kv backend.KV
+}
+
+func load(t testing.TB, be backend.Backend, path string) *loaded {
+	t.Helper()
+	opt := model.Options{MaxBatchTokens: 512, OutputChunk: 64, ContextLength: 1024}
+	m, err := func() (*model.Model, error) {
+		if path == "" {
+			opt.ContextLength = 0
+			return model.LoadEmbedded(be, opt)
+		}
+		return model.Load(path, be, opt)
+	}()
+	if err != nil {
+		_ = be.Close()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	kv, err := m.NewKV(16, 512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &loaded{m, kv}
+}
+
+// greedy answers several prompts at once, each beginning at another step, and returns the answers' tokens.
+func (m *loaded) greedy(t testing.TB, prompts [][]int32, most int) [][]int32 {
+	t.Helper()
+	type sequence struct {
+		tokens []int32
+		past   int
+		pages  []int32
+	}
+	seqs := make([]sequence, len(prompts))
+	page := int32(0)
+	left := len(prompts)
+	for step := 0; left > 0; step++ {
+		b := &backend.Batch{}
+		var active []int
+		for i := range seqs {
+			q := &seqs[i]
+			if q.tokens == nil && i <= step {
+				q.tokens = append([]int32(nil), prompts[i]...)
+			}
+			if q.tokens == nil || len(q.tokens)-len(prompts[i]) == most {
+				continue
+			}
+			row, n := len(b.Tokens), len(q.tokens)-q.past
+			for at := q.past; at < len(q.tokens); at++ {
+				if at%16 == 0 {
+					q.pages = append(q.pages, page)
+					page++
+				}
+				b.Tokens = append(b.Tokens, q.tokens[at])
+				b.Positions = append(b.Positions, int32(at))
+				b.Slots = append(b.Slots, q.pages[at/16]*16+int32(at%16))
+			}
+			b.Seqs = append(b.Seqs, backend.Seq{Row: row, Rows: n, Past: q.past, Pages: q.pages})
+			b.Outputs = append(b.Outputs, int32(len(b.Tokens)-1))
+			active = append(active, i)
+		}
+		ids := make([]int32, len(b.Outputs))
+		if m.CanSample() {
+			if err := m.Sample(m.kv, b, m.Tokenizer().VocabSize(), make([]backend.Draw, len(ids)), ids); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			vocab := m.Config().VocabSize
+			logits := make([]float32, len(b.Outputs)*vocab)
+			if err := m.Forward(m.kv, b, logits); err != nil {
+				t.Fatal(err)
+			}
+			for i := range ids {
+				row := logits[i*vocab : i*vocab+m.Tokenizer().VocabSize()]
+				for k, v := range row {
+					if v > row[ids[i]] {
+						ids[i] = int32(k)
+					}
+				}
+			}
+		}
+		for i, s := range active {
+			q := &seqs[s]
+			q.past = len(q.tokens)
+			q.tokens = append(q.tokens, ids[i])
+			if len(q.tokens)-len(prompts[s]) == most {
+				left--
+			}
+		}
+	}
+	answers := make([][]int32, len(prompts))
+	for i := range seqs {
+		answers[i] = seqs[i].tokens[len(prompts[i]):]
+	}
+	return answers
+}
+
+func encode(t testing.TB, m *model.Model, messages []loadgen.Message) []int32 {
+	t.Helper()
+	var chats []chat.Message
+	for _, x := range messages {
+		chats = append(chats, chat.Message{Role: x.Role, Content: x.Content})
+	}
+	segments, err := m.Template().Render(chats, chat.RenderOptions{AddGenerationPrompt: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in []tokenizer.Segment
+	for _, s := range segments {
+		in = append(in, tokenizer.Segment(s))
+	}
+	tokens, ok := m.Tokenizer().EncodeWithin(in, 900)
+	if !ok {
+		t.Fatal("the prompt is too long")
+	}
+	return tokens
+}
+
+// text is an answer up to its end.
+func text(m *model.Model, tokens []int32) string {
+	if i := slices.IndexFunc(tokens, func(id int32) bool { return slices.Contains(m.EOS(), id) }); i >= 0 {
+		tokens = tokens[:i]
+	}
+	return m.Tokenizer().ToText(tokens)
+}
+
+// The greedy text of several prompts at once is the CPU's: on the embedded model, and on the one that COTENANT_CUDA_MODEL names.
+func TestGreedyEqualsCPU(t *testing.T) {
+	work, err := loadgen.New(loadgen.Options{Seed: 5, BaseTokens: loadgen.MinBaseTokens})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tasks, chats [][]loadgen.Message
+	for i := range int64(8) {
+		tasks = append(tasks, work.Task(i).Messages)
+	}
+	for _, q := range []string{"What is the capital of France?", "Name three primary colours.", "Write one sentence about the sea.",
+		"How many days has a week?", "Translate 'good morning' to Spanish.", "Why is the sky blue?"} {
+		chats = append(chats, []loadgen.Message{{Role: "user", Content: q}})
+	}
+	for _, c := range []struct {
+		name, path string
+		most       int
+		messages   [][]loadgen.Message
+	}{{"embedded", "", 12, tasks}, {"named", os.Getenv("COTENANT_CUDA_MODEL"), 40, chats}} {
+		if c.name == "named" && c.path == "" {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			reference, err := cpu.New(cpu.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, got := load(t, reference, c.path), load(t, open(t, Options{Rows: 64}), c.path)
+			var prompts [][]int32
+			for _, m := range c.messages {
+				prompts = append(prompts, encode(t, want.Model, m))
+			}
+			w, g := want.greedy(t, prompts, c.most), got.greedy(t, prompts, c.most)
+			for i := range prompts {
+				a, b := text(want.Model, w[i]), text(want.Model, g[i])
+				if a != b {
+					t.Errorf("prompt %d:\nCPU  %q\nCUDA %q", i, a, b)
+				}
+				t.Logf("prompt %d: %q", i, a)
+			}
+		})
+	}
+}

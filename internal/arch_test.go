@@ -17,13 +17,8 @@ var levels = map[string]int{
 	"cuda/query": 1, "mps/query": 1, "nvml": 1, "interfere/record": 1,
 	"cuda": 2, "kernels": 2, "mps": 2,
 	"backend/cpu": 2, "soak": 2, "verify": 2, "verify/fak": 2, "recover": 2, "gputest": 2,
-<<<<<<< HEAD
-	"model": 3, "inspect": 3, "partition": 3, "publish": 3, "container": 3, "container/enginetest": 1, "probe/evidence": 4,
-	"engine": 4, "report": 4, "probe": 5,
-=======
 	"backend/cuda": 3, "model": 3, "inspect": 3, "partition": 3, "publish": 3, "container": 3, "container/enginetest": 1, "probe/evidence": 4,
-	"engine": 4, "probe": 5,
->>>>>>> 90bf48d (serve: --backend cuda; engine: tokens are chosen on the device where that can)
+	"engine": 4, "report": 4, "probe": 5,
 }
 
 // unreachable lists packages that must not be reached, even through others, and why.

@@ -44,23 +44,24 @@ const defaultRows = 256
 
 // gpu implements backend.Backend.
 type gpu struct {
-	opt      Options
-	d        *driver.Driver
-	dev      driver.Device
-	name     string
-	sm       int // compute capability, 90 for 9.0
-	sms      int // multiprocessors
-	stream   driver.Stream
-	kernels  kernelTable
-	mem      memory
-	step     step
-	host     []byte // page-locked, for Read
-	graphs   graphs
-	samples  sampling
-	maps     maps
-	narrowed scratch // inputs of products, as bf16
-	err      error   // first of this step
-	closed   bool
+	opt       Options
+	d         *driver.Driver
+	dev       driver.Device
+	name      string
+	sm        int // compute capability, 90 for 9.0
+	sms       int // multiprocessors
+	stream    driver.Stream
+	kernels   kernelTable
+	mem       memory
+	step      step
+	host      []byte // page-locked, for Read
+	graphs    graphs
+	samples   sampling
+	attending attending
+	maps      maps
+	narrowed  scratch // inputs of products, as bf16
+	err       error   // first of this step
+	closed    bool
 }
 
 // New makes a backend on the calling thread, which must be locked and the only one to use it.

@@ -245,4 +245,4 @@ func widen(dst []float32, src []byte) {
 	}
 }
 
-func bits(f float32) uint64 { return uint64(math.Float32bits(f)) }
+func bits32(f float32) uint64 { return uint64(math.Float32bits(f)) }

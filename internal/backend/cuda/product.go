@@ -196,16 +196,3 @@ func (g *gpu) narrow(p *program, from driver.Pointer, n int) (driver.Pointer, er
 	l.Set(0, uint64(to)).Set(1, uint64(from)).Set(2, uint64(n))
 	return to, nil
 }
-
-// buildAttention makes a layer's attention.
-func (g *gpu) buildAttention(p *program, o *op) error {
-	l, err := g.add(p, "attention_any", grid(o.rows, o.a.Heads), threads(128), 0)
-	if err != nil {
-		return err
-	}
-	s := &g.step
-	l.Set(0, uint64(o.dst.p)).Set(1, uint64(o.src.p)).Set(2, uint64(o.kv.layer(o.layer))).Set(3, s.word(s.l.tables))
-	l.Set(4, s.word(s.l.rowSeq)).Set(5, s.word(s.l.positions)).Set(6, bits(o.a.Scale)).Set(7, uint64(o.a.Heads)).Set(8, uint64(o.a.KVHeads))
-	l.Set(9, uint64(o.a.HeadDim)).Set(10, uint64(o.kv.c.PageSize)).Set(11, uint64(s.l.stride))
-	return nil
-}

@@ -256,7 +256,7 @@ func (g *gpu) buildNorm(p *program, o *op) error {
 	if err != nil {
 		return err
 	}
-	l.Set(0, uint64(o.dst.p)).Set(1, uint64(o.src.p)).Set(2, uint64(o.v.p)).Set(3, uint64(o.n)).Set(4, bits(o.eps))
+	l.Set(0, uint64(o.dst.p)).Set(1, uint64(o.src.p)).Set(2, uint64(o.v.p)).Set(3, uint64(o.n)).Set(4, bits32(o.eps))
 	return nil
 }
 
@@ -284,7 +284,7 @@ func (g *gpu) buildRoPE(p *program, r, norm *op) error {
 	}
 	if norm != nil {
 		q, k = uint64(norm.v.p), uint64(norm.w.p)
-		l.Set(8, bits(norm.eps))
+		l.Set(8, bits32(norm.eps))
 	}
 	l.Set(1, pages).Set(2, cos).Set(3, sin).Set(4, q).Set(5, k)
 	l.Set(12, uint64(dim)).Set(13, uint64(interleaved)).Set(14, uint64(pageSize))

@@ -254,7 +254,7 @@ func (s *step) pack(b *backend.Batch) {
 	}
 	for i := s.rows; i < l.rows; i++ {
 		s.in[l.slots+i], s.in[l.rowSeq+i], s.in[l.outputs+i] = -1, int32(i), int32(i)
-		s.in[l.seqRow+i], s.in[l.seqRows+i] = int32(i), 1
+		s.in[l.seqRow+i] = int32(i) // without rows: attention skips it
 	}
 }
 

@@ -210,6 +210,26 @@ static CUresult run_attention(struct node *k) {
     return 0;
 }
 
+// The attention of sequences of one row, or of those of more: the others are the other kernel's.
+static CUresult run_attend(struct node *k, int many) {
+    int seqs = k->grid[2], stride = I32(7), heads = I32(8), kv_heads = I32(9), size = 1 << I32(10), dim = atoi(strrchr(k->f->name, '_') + 1);
+    int32_t *first = AT(int32_t, 4, seqs), *rows = AT(int32_t, 5, seqs), *past = AT(int32_t, 6, seqs);
+    if (!many && (!within(U64(12), 4) || !within(U64(13), 4))) return ILLEGAL_ADDRESS;
+    for (int i = 0; i < seqs; i++)
+        for (int r = 0; r < rows[i] && (rows[i] > 1) == many; r++) {
+            int last = past[i] + r;
+            int32_t *table = (int32_t *)within(U64(3) + 4ull * i * stride, 4ull * (last / size + 1));
+            uint16_t *q = (uint16_t *)within(U64(0) + 2ull * (first[i] + r) * (heads + 2 * kv_heads) * dim, 2ull * heads * dim);
+            uint16_t *out = (uint16_t *)within(U64(1) + 2ull * (first[i] + r) * heads * dim, 2ull * heads * dim);
+            if (!table || !q || !out) return ILLEGAL_ADDRESS;
+            for (int h = 0; h < heads; h++) {
+                CUresult code = attend(out + (size_t)h * dim, q + (size_t)h * dim, U64(2), table, last, F32(11), kv_heads, h / (heads / kv_heads), dim, size);
+                if (code) return code;
+            }
+        }
+    return 0;
+}
+
 #include "sample.h"
 
 static int run_engine(struct node *k, CUresult *code) {
@@ -225,6 +245,8 @@ static int run_engine(struct node *k, CUresult *code) {
     else if (!strcmp(name, "matmul_any") || starts(name, "skinny") || starts(name, "mma_")) *code = run_matmul(k, 0);
     else if (starts(name, "ordered_") || starts(name, "sliced_") || starts(name, "cluster_")) *code = run_matmul(k, 1);
     else if (!strcmp(name, "attention_any")) *code = run_attention(k);
+    else if (starts(name, "attend_one_")) *code = run_attend(k, 0);
+    else if (starts(name, "attend_many_")) *code = run_attend(k, 1);
     else return run_sampling(k, code);
     return 1;
 }

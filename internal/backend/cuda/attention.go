@@ -1,0 +1,103 @@
+package cuda
+
+import (
+	"math/bits"
+
+	"cotenant/internal/kernels"
+)
+
+// attending is memory of decode attention.
+type attending struct {
+	partial scratch
+	arrived scratch // counters, zero between launches
+	zeroed  int64   // bytes of arrived
+}
+
+// buildAttention makes a layer's attention: sequences of one row and those of more have a kernel each, which skips the others'.
+// Shapes that neither takes have the plain one.
+func (g *gpu) buildAttention(p *program, o *op) error {
+	h := kernels.Heads{Heads: o.a.Heads, KVHeads: o.a.KVHeads, Dim: o.a.HeadDim}
+	if kernels.CheckAttention(h, o.kv.c.PageSize) != nil {
+		return g.buildPlainAttention(p, o)
+	}
+	s := &g.step
+	device := kernels.GPU{Capability: g.sm, SMs: g.sms}
+	if s.longest() > 0 {
+		if err := g.buildDecodeAttention(p, o, h, device); err != nil {
+			return err
+		}
+	}
+	if most := s.longestRows(); most > 1 {
+		return g.attend(p, o, kernels.PrefillAttention(device, h, s.l.seqs, most), 0, 0)
+	}
+	return nil
+}
+
+func (g *gpu) buildDecodeAttention(p *program, o *op, h kernels.Heads, device kernels.GPU) error {
+	s, m := &g.step, &g.attending
+	partial, err := m.partial.room(&g.mem, kernels.DecodePartial(h, s.l.seqs))
+	if err != nil {
+		return err
+	}
+	arrived, err := m.arrived.room(&g.mem, kernels.DecodeArrived(h, s.l.seqs))
+	if err != nil {
+		return err
+	}
+	if m.zeroed != m.arrived.bytes {
+		// Before the step's own launches, and never while a graph is captured: programs are built before.
+		if err := g.d.SetAsync(arrived, 0, m.arrived.bytes, g.stream); err != nil {
+			return err
+		}
+		m.zeroed = m.arrived.bytes
+	}
+	longest := s.l.stride * o.kv.c.PageSize // of a graph every step to come
+	if !s.decode {
+		longest = s.longest()
+	}
+	return g.attend(p, o, kernels.DecodeAttention(device, h, s.l.seqs, longest), uint64(partial), uint64(arrived))
+}
+
+func (g *gpu) attend(p *program, o *op, plan kernels.Plan, partial, arrived uint64) error {
+	l, err := g.add(p, plan.Kernel, plan.Grid, plan.Block, plan.Shared)
+	if err != nil {
+		return err
+	}
+	s := &g.step
+	l.Set(0, uint64(o.src.p)).Set(1, uint64(o.dst.p)).Set(2, uint64(o.kv.layer(o.layer))).Set(3, s.word(s.l.tables))
+	l.Set(4, s.word(s.l.seqRow)).Set(5, s.word(s.l.seqRows)).Set(6, s.word(s.l.seqPast)).Set(7, uint64(s.l.stride))
+	l.Set(8, uint64(o.a.Heads)).Set(9, uint64(o.a.KVHeads)).Set(10, uint64(bits.TrailingZeros(uint(o.kv.c.PageSize)))).Set(11, bits32(o.a.Scale))
+	l.Set(12, partial).Set(13, arrived)
+	return nil
+}
+
+// longestRows is the most rows of a sequence, longest the most tokens of one with a single row; 0 where there is none.
+func (s *step) longestRows() int {
+	n := 0
+	for i := range s.seqs {
+		n = max(n, s.seqs[i].Rows)
+	}
+	return n
+}
+
+// longest is described at longestRows.
+func (s *step) longest() int {
+	n := 0
+	for i := range s.seqs {
+		if s.seqs[i].Rows == 1 {
+			n = max(n, s.seqs[i].Past+1)
+		}
+	}
+	return n
+}
+
+func (g *gpu) buildPlainAttention(p *program, o *op) error {
+	l, err := g.add(p, "attention_any", grid(o.rows, o.a.Heads), threads(128), 0)
+	if err != nil {
+		return err
+	}
+	s := &g.step
+	l.Set(0, uint64(o.dst.p)).Set(1, uint64(o.src.p)).Set(2, uint64(o.kv.layer(o.layer))).Set(3, s.word(s.l.tables))
+	l.Set(4, s.word(s.l.rowSeq)).Set(5, s.word(s.l.positions)).Set(6, bits32(o.a.Scale)).Set(7, uint64(o.a.Heads)).Set(8, uint64(o.a.KVHeads))
+	l.Set(9, uint64(o.a.HeadDim)).Set(10, uint64(o.kv.c.PageSize)).Set(11, uint64(s.l.stride))
+	return nil
+}

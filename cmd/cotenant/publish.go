@@ -19,6 +19,7 @@ import (
 func newPublish() *cobra.Command {
 	var out string
 	var hosts []string
+	var run runFlags
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "publish REPORT|FOLDER --out DIR",
@@ -26,28 +27,34 @@ func newPublish() *cobra.Command {
 		Long: "Reads what `cotenant inspect --json` printed (- reads stdin) and writes report.json and report.txt, in which UUIDs, host names,\n" +
 			"paths and addresses are replaced by labels, and replaced.json, which lists each label and where it stands. This machine's\n" +
 			"name is replaced wherever it stands; --host-name names more. Nothing is written where a private value would stay.\n" +
-			"A probe's evidence folder, which must verify, becomes one evidence.json, which verifies too, with the hashes of the originals.",
+			"A probe's evidence folder, which must verify, becomes one evidence.json, which verifies too, with the hashes of the originals.\n" +
+			"A soak's run folder is published without endpoint and secrets, each listed with what commits to it, its rows compressed or, where they\n" +
+			"are many, a proven sample of them; `cotenant verify` computes again what is there.",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef(c, "want one report, for instance `cotenant inspect --json >report.json; cotenant publish report.json --out public/`")
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return runPublish(c, args[0], out, hosts, asJSON) },
+		RunE: func(c *cobra.Command, args []string) error { return runPublish(c, args[0], out, hosts, run, asJSON) },
 	}
 	c.Flags().StringVar(&out, "out", "", "folder for the public files; must be empty or new")
 	c.Flags().StringArrayVar(&hosts, "host-name", nil, "one more machine's name to replace; repeatable")
+	run.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print the list of replacements as JSON")
 	return describe(c, "files", "0  written", "1  could not be written", "4  not a report, or a private value would have stayed")
 }
 
-func runPublish(c *cobra.Command, path, out string, hosts []string, asJSON bool) error {
+func runPublish(c *cobra.Command, path, out string, hosts []string, run runFlags, asJSON bool) error {
 	if name, err := os.Hostname(); err == nil {
 		short, _, _ := strings.Cut(name, ".")
 		hosts = append(hosts, name, short)
 	}
 	if path != "-" && evidence.Is(path) {
 		return publishProbe(c, path, out, publish.Options{HostNames: hosts}, asJSON)
+	}
+	if path != "-" && isRun(path) {
+		return publishRun(c, path, out, hosts, run, asJSON)
 	}
 	data, err := readReport(c, path)
 	if err != nil {
@@ -131,7 +138,7 @@ func publishProbe(c *cobra.Command, path, out string, o publish.Options, asJSON 
 	return writePublished(c, out, []publicFile{{"evidence.json", func(w io.Writer) error { _, err := w.Write(p.Document); return err }}}, p.List, asJSON)
 }
 
-// readReport reads a file, or stdin for "-". A folder is a run, which this version can't publish.
+// readReport reads a file, or stdin for "-".
 func readReport(c *cobra.Command, path string) ([]byte, error) {
 	if path == "-" {
 		return io.ReadAll(io.LimitReader(c.InOrStdin(), 64<<20+1))
@@ -141,7 +148,7 @@ func readReport(c *cobra.Command, path string) ([]byte, error) {
 		return nil, fmt.Errorf("reading the report: %w", err)
 	}
 	if info.IsDir() {
-		return nil, errors.New("reading the report: " + path + " is a folder; this version publishes reports of `cotenant inspect --json`, not runs")
+		return nil, errors.New("reading the report: " + path + " is a folder, and neither a run nor a probe's evidence")
 	}
 	f, err := os.Open(path)
 	if err != nil {

@@ -24,6 +24,8 @@ type Folder struct {
 	Config       Config
 	ConfigBytes  []byte // of the config's public form
 	ConfigSHA256 string // of these
+
+	Published *Published // nil unless it is a published form
 }
 
 // OpenFolder reads and checks config.json of dir.
@@ -33,6 +35,9 @@ func OpenFolder(dir string) (*Folder, error) {
 		return nil, err
 	}
 	f := &Folder{Dir: dir}
+	if f.Published, err = publishedForm(dir); err != nil {
+		return nil, err
+	}
 	if f.Config, err = ReadConfig(b); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", ConfigFile, err)
 	}
@@ -90,7 +95,7 @@ func (f *Folder) Events() iter.Seq2[Event, error] { return records(f, EventsFile
 // Schedule reads schedule.jsonl, and gives its SHA-256 in hexadecimal digits.
 func (f *Folder) Schedule() ([]Arrival, string, error) {
 	h := sha256.New()
-	for line, err := range lines(filepath.Join(f.Dir, ScheduleFile)) {
+	for line, err := range lines(func() (io.ReadCloser, error) { return f.open(ScheduleFile) }) {
 		if err != nil {
 			return nil, "", err
 		}
@@ -107,14 +112,22 @@ func (f *Folder) Schedule() ([]Arrival, string, error) {
 	return out, hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Files hashes the folder's files.
+// Files hashes the folder's files. Of a sample of rows the entry is the ledger's own, since the rows aren't here.
 func (f *Folder) Files() ([]File, error) {
 	d := newDigest()
 	d.document(f.ConfigBytes)
 	files := []File{d.file(ConfigFile)}
 	for _, name := range []string{RowsFile, ResourcesFile, EventsFile} {
+		if name == RowsFile && f.Sampled() {
+			stated, err := f.statedRows()
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, stated)
+			continue
+		}
 		d := newDigest()
-		for line, err := range lines(filepath.Join(f.Dir, name)) {
+		for line, err := range lines(func() (io.ReadCloser, error) { return f.open(name) }) {
 			if err != nil {
 				return nil, err
 			}
@@ -123,6 +136,22 @@ func (f *Folder) Files() ([]File, error) {
 		files = append(files, d.file(name))
 	}
 	return files, nil
+}
+
+// statedRows is what ledger.json says of rows.jsonl.
+func (f *Folder) statedRows() (File, error) {
+	b, err := f.ReadFile(LedgerFile)
+	if err != nil {
+		return File{}, err
+	}
+	l, err := ReadLedger(b)
+	if err != nil {
+		return File{}, fmt.Errorf("reading %s: %w", LedgerFile, err)
+	}
+	if len(l.Files) != 4 || l.Files[1].Name != RowsFile {
+		return File{}, fmt.Errorf("reading %s: files[] isn't that of a run", LedgerFile)
+	}
+	return l.Files[1], nil
 }
 
 // Summarize hashes the folder's files and computes its ledger.
@@ -135,10 +164,15 @@ func (f *Folder) Summarize() (Ledger, error) {
 }
 
 func records[T any](f *Folder, name string, check func(*T) error) iter.Seq2[T, error] {
+	return strictLines(name, func() (io.ReadCloser, error) { return f.open(name) }, check)
+}
+
+// strictLines reads lines, each a document in canonical form.
+func strictLines[T any](name string, open func() (io.ReadCloser, error), check func(*T) error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		n := 0
 		var scratch []byte
-		for line, err := range lines(filepath.Join(f.Dir, name)) {
+		for line, err := range lines(open) {
 			n++
 			var v T
 			if err == nil {
@@ -162,9 +196,9 @@ func records[T any](f *Folder, name string, check func(*T) error) iter.Seq2[T, e
 var errTorn = errors.New("the last line doesn't end in a line feed: it is torn")
 
 // lines yields a file's lines without line feed, each valid until the next.
-func lines(path string) iter.Seq2[[]byte, error] {
+func lines(open func() (io.ReadCloser, error)) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		file, err := openRegular(path)
+		file, err := open()
 		if err != nil {
 			yield(nil, err)
 			return

@@ -109,3 +109,33 @@ func FuzzEnvelope(f *testing.F) {
 		env.CheckSignature(key)
 	})
 }
+
+func FuzzPublished(f *testing.F) {
+	public := filepath.Join(f.TempDir(), "public")
+	if _, err := Publish(filepath.Join("..", "verify", "testdata", "good-100"), public, PublishOptions{Sample: 3}); err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range []string{PublishedFile, RowsFile + sampleEnding} {
+		b, err := os.ReadFile(filepath.Join(public, name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if p, err := ReadPublished(b); err == nil {
+			if again, err := Marshal(p); err != nil || !bytes.Equal(again, b) {
+				t.Errorf("read and written it differs: %v", err)
+			}
+		}
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, RowsFile+sampleEnding), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for s, err := range (&Folder{Dir: dir}).SampledRows() {
+			if err == nil {
+				s.CheckProof(100, s.Row.PromptCommit)
+			}
+		}
+	})
+}

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write docs/formats/*.schema.json from t
 var schemas = []struct {
 	name string
 	doc  any
-}{{"config", Config{}}, {"row", Row{}}, {"resource", Resource{}}, {"event", Event{}}, {"ledger", Ledger{}}}
+}{{"config", Config{}}, {"row", Row{}}, {"resource", Resource{}}, {"event", Event{}}, {"ledger", Ledger{}}, {"published", Published{}}, {"sampled_row", SampledRow{}}}
 
 // closed lists the members whose strings come from a closed list.
 var closed = map[string][]string{
@@ -187,9 +187,29 @@ func compileSchema(t *testing.T, name string) *jsonschema.Schema {
 // TestSchemas holds the good run of package verify's tests against the schemas, and shows that they bite.
 func TestSchemas(t *testing.T) {
 	run := filepath.Join("..", "verify", "testdata", "good-100")
-	for name, file := range map[string]string{"config": ConfigFile, "row": RowsFile, "resource": ResourcesFile, "event": EventsFile, "ledger": LedgerFile} {
+	public := filepath.Join(t.TempDir(), "public")
+	_, err := Publish(run, public, PublishOptions{Sample: 4})
+	must(t, err)
+	f, err := OpenFolder(public)
+	must(t, err)
+	var sampled []byte
+	for s, err := range f.SampledRows() {
+		must(t, err)
+		sampled, err = Append(sampled, &s)
+		must(t, err)
+		sampled = append(sampled, '\n')
+	}
+	for name, file := range map[string]string{"config": ConfigFile, "row": RowsFile, "resource": ResourcesFile, "event": EventsFile, "ledger": LedgerFile,
+		"published": PublishedFile, "sampled_row": ""} {
 		schema := compileSchema(t, name)
-		b, err := os.ReadFile(filepath.Join(run, file))
+		b := sampled
+		switch name {
+		case "sampled_row":
+		case "published":
+			b, err = os.ReadFile(filepath.Join(public, file))
+		default:
+			b, err = os.ReadFile(filepath.Join(run, file))
+		}
 		must(t, err)
 		docs := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
 		for i, doc := range docs {

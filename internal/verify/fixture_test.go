@@ -1,9 +1,12 @@
 package verify
 
 import (
+	"crypto/sha256"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 
 	"cotenant/internal/ledger"
 )
@@ -134,6 +137,22 @@ func (r *run) ok(n int) *ledger.Row {
 		}
 	}
 	panic("no such row")
+}
+
+// packed is b as one Zstandard frame.
+func packed(t testing.TB, b []byte) []byte {
+	t.Helper()
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer enc.Close()
+	return enc.EncodeAll(b, nil)
+}
+
+func sha(b []byte) []byte {
+	sum := sha256.Sum256(b)
+	return sum[:]
 }
 
 func remove(t testing.TB, path string) {

@@ -82,7 +82,8 @@ func countSums(l *ledger.Ledger) string {
 	for _, o := range c.Outcomes {
 		outcomes += o.Count
 	}
-	return mismatch("/counts/submitted", c.Submitted, c.Completed+c.Failed, "/counts/turns covers completed", c.Turns >= c.Completed*l.TurnsPerContext, true, "/counts/turns", c.Turns, c.UsageResponses+c.UsageMissing,
+	return mismatch("/counts/submitted", c.Submitted, c.Completed+c.Failed, "/counts/turns", c.Turns, c.UsageResponses+c.UsageMissing,
+		"/counts/turns cover completed contexts", c.Turns >= c.Completed*l.TurnsPerContext && c.Turns <= c.Completed*l.TurnsPerContext+c.Failed*(l.TurnsPerContext-1), true,
 		"/counts/attempts", c.Attempts, outcomes, "/counts/submitted within contexts", c.Submitted <= l.Contexts, true, "/counts/retries within attempts", c.Retries <= c.Attempts, true)
 }
 
@@ -110,13 +111,17 @@ func distributionsOf(l *ledger.Ledger) []struct {
 	n    int64
 } {
 	t, c := &l.Times, &l.Counts
+	queued := c.Submitted
+	if l.TurnsPerContext > 1 {
+		queued = -1
+	}
 	return []struct {
 		name string
 		d    *ledger.Distribution
 		n    int64
 	}{{"ttft", &t.TTFT, c.Turns - c.TTFTMissing}, {"first_content", &t.FirstContent, -1}, {"latency", &t.Latency, -1}, {"last_token", &t.LastToken, -1}, {"latency_from_picked", &t.LatencyFull, -1},
 		{"inter_token", &t.InterToken, -1}, {"latency_adjusted", &t.Adjusted, t.Latency.N + c.Failed}, {"ttft_adjusted", &t.TTFTAdjusted, c.Turns + c.Failed},
-		{"latency_from_schedule", &t.LatencySchedule, -1}, {"ttft_from_schedule", &t.TTFTSchedule, -1}, {"queue_age", &t.QueueAge, c.Submitted}, {"send_lag", &t.SendLag, -1}, {"slot_lag", &t.SlotLag, -1}}
+		{"latency_from_schedule", &t.LatencySchedule, -1}, {"ttft_from_schedule", &t.TTFTSchedule, -1}, {"queue_age", &t.QueueAge, queued}, {"send_lag", &t.SendLag, -1}, {"slot_lag", &t.SlotLag, -1}}
 }
 
 func timesInOrder(l *ledger.Ledger) string {

@@ -243,6 +243,19 @@ var fixtures = []fixture{
 			break
 		}
 	}},
+	{rule: "R-PUB-01", files: func(t *testing.T, dir string) {
+		inPlace(t, dir, 0, func(p *ledger.Published) { p.Files[4].Bytes++ })
+	}},
+	{rule: "R-PUB-02", files: func(t *testing.T, dir string) {
+		inPlace(t, dir, 0, func(p *ledger.Published) { p.Redactions[0].Method = ledger.MethodHash })
+	}},
+	{rule: "R-PUB-03", files: func(t *testing.T, dir string) {
+		inPlace(t, dir, 8, func(p *ledger.Published) { p.Sample.Count-- })
+	}},
+	{rule: "R-PUB-04", run: func(r *run) {
+		x := r.ok(20)
+		x.HeadersUS.V = x.SentUS.V - 1
+	}, files: func(t *testing.T, dir string) { inPlace(t, dir, 1000, func(*ledger.Published) {}) }},
 	{rule: "R-CLAIM-01", ledger: func(l *ledger.Ledger) { l.Claims[1].Value++ }},
 	{rule: "R-CLAIM-02", ledger: func(l *ledger.Ledger) { l.NonClaims = l.NonClaims[1:] }},
 	{rule: "R-ADM-01", run: func(r *run) { r.cfg.RunOrdinal++ }, ledger: func(l *ledger.Ledger) { l.Admission.Rung = ledger.Some(1000) }},

@@ -197,7 +197,7 @@ func notName(r rune) bool {
 
 // Pattern is the order in which tenants take turns, by index: smooth weighted round robin by their shares. Each step every tenant's
 // credit grows by its share; the one with most (the first of equals) has its turn and pays the sum of all shares. The pattern repeats
-// after that many steps. Context c, and in a closed loop worker w, is of the tenant at c or w modulo its length.
+// after that many steps. In a closed loop, worker w is of the tenant at w modulo its length; see TenantOf for contexts.
 func (p *LoadPlan) Pattern() []int {
 	total := int64(0)
 	for _, t := range p.Tenants {
@@ -215,6 +215,13 @@ func (p *LoadPlan) Pattern() []int {
 		out = append(out, most)
 	}
 	return out
+}
+
+// TenantOf is the index of a context's tenant: that at c modulo the pattern's length L, the pattern turned on by one place after each
+// 4·L contexts, so that no tenant always has the same of the four kinds of task.
+func TenantOf(pattern []int, context int64) int {
+	n := int64(len(pattern))
+	return pattern[(context+context/(4*n))%n]
 }
 
 // Gap is the time before a context's arrival, from that of the one before it, in ps; level is that of its stage. Of a trace schedule

@@ -106,7 +106,7 @@ func (s *loadSum) first(r *Row, free int64, busy bool) {
 }
 
 func (s *loadSum) tenant(context int64) *tenantState {
-	return &s.tenants[s.pattern[context%int64(len(s.pattern))]]
+	return &s.tenants[TenantOf(s.pattern, context)]
 }
 
 // result takes an attempt that is a context's result.

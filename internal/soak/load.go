@@ -263,7 +263,7 @@ func (s *session) openLoad() error {
 func (s *session) extras(n int64, task *loadgen.Task) extras {
 	x := extras{maxTokens: task.MaxTokens}
 	if len(s.tenants) > 0 {
-		x.user = s.cfg.Load.Tenants[s.tenants[n%int64(len(s.tenants))]].Name
+		x.user = s.cfg.Load.Tenants[ledger.TenantOf(s.tenants, n)].Name
 	}
 	return x
 }

@@ -30,6 +30,7 @@ type pacer struct {
 	cursor  []int64 // next context to look at, by lane
 	pattern []int   // of lanes; empty: one lane
 
+	began         int64 // µs: when the stage did
 	origin, picos int64 // µs: when the schedule began in this segment; ps from there to the last context that was passed
 	passed        int64 // contexts whose gap is in picos
 
@@ -51,8 +52,8 @@ func newPacer(cfg *ledger.Config, schedule []int64, r *records, clk *clock, even
 // perStage is how many contexts a stage has.
 func (p *pacer) perStage() int64 { return p.cfg.Contexts / p.plan.Stages() }
 
-// take gives a worker the next context that is for it, when it is due, and says when that was. It returns false when nothing is left for
-// the worker, or ctx has ended.
+// take gives a worker the next context that is for it, when it is due, and says when that was, or, in a closed loop, when its stage
+// began. It returns false when nothing is left for the worker, or ctx has ended.
 func (p *pacer) take(ctx context.Context, worker int64) (n int64, rec record, due int64, ok bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +91,7 @@ func (p *pacer) take(ctx context.Context, worker int64) (n int64, rec record, du
 			p.moved.Broadcast()
 		}
 		if !p.plan.Open() {
-			return n, rec, 0, true, nil
+			return n, rec, p.began, true, nil
 		}
 		due := p.dueAt(n)
 		p.mu.Unlock()
@@ -118,7 +119,7 @@ func (p *pacer) lane(worker int64) int {
 func (p *pacer) next(lane int) (int64, bool) {
 	end := (p.stage + 1) * p.perStage()
 	for c := p.cursor[lane]; c < end; c++ {
-		if len(p.pattern) > 0 && p.pattern[c%int64(len(p.pattern))] != lane || !p.records.waits(c) {
+		if len(p.pattern) > 0 && ledger.TenantOf(p.pattern, c) != lane || !p.records.waits(c) {
 			continue
 		}
 		p.cursor[lane] = c
@@ -160,7 +161,7 @@ func (p *pacer) begin() error {
 	if p.passed < 0 || p.search != nil {
 		p.origin, p.picos, p.passed = now, 0, first-1
 	}
-	p.begun = true
+	p.begun, p.began = true, now
 	p.moved.Broadcast()
 	return p.event(ledger.Event{TUS: now, Kind: ledger.EventStage, Context: ledger.Some(first), Value: value})
 }

@@ -200,10 +200,14 @@ func (s *session) take(soft, hard context.Context, w *worker) (n int64, rec reco
 			}
 		})
 	}
-	var err error
-	if n, rec, w.due, ok, err = s.pacer.take(soft, w.id); err != nil {
+	n, rec, from, ok, err := s.pacer.take(soft, w.id)
+	if err != nil {
 		s.abort.fail(err)
 	}
+	if s.cfg.Load.Open() {
+		w.due = from
+	}
+	w.floor = max(w.floor, from) // stamps may run ahead of the clock
 	return n, rec, ok
 }
 

@@ -133,7 +133,7 @@ type session struct {
 	records *records
 	park    *parking      // nil where contexts have one turn
 	pacer   *pacer        // nil without a load plan
-	tenants []int         // by context, repeating: index into the plan's; empty: there are none
+	tenants []int         // their pattern; empty: there are none
 	slots   *openAttempts // what workers are at
 	faults  *faults       // nil unless the contract is controlled
 

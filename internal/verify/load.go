@@ -236,7 +236,7 @@ func tenantLanes(e *evidence) (string, string) {
 	var bad violation
 	for i := range f.rows {
 		r := &f.rows[i]
-		if a, b := pattern[r.Context%n], pattern[r.Worker%n]; a != b {
+		if a, b := tenantOf(pattern, r.Context), pattern[r.Worker%n]; a != b {
 			bad.add("context %d of tenant %s ran on worker %d, which is of tenant %s", r.Context, f.plan.Tenants[a].Name, r.Worker, f.plan.Tenants[b].Name)
 		}
 	}
@@ -244,6 +244,12 @@ func tenantLanes(e *evidence) (string, string) {
 		return bad.String(), ""
 	}
 	return "", ""
+}
+
+// tenantOf is ledger's rule written once more.
+func tenantOf(pattern []int, context int64) int {
+	turned := context / int64(4*len(pattern))
+	return pattern[int((context+turned)%int64(len(pattern)))]
 }
 
 func pairsDiffer(e *evidence) (string, string) {
@@ -385,7 +391,7 @@ func (f *loadFacts) tenantSums(l *ledger.Load) string {
 	}
 	pattern, n := f.plan.Pattern(), len(f.plan.Tenants)
 	sent, picked := make([]ledger.Opt, n), make([]int64, n)
-	of := func(r *ledger.Row) int { return pattern[r.Context%int64(len(pattern))] }
+	of := func(r *ledger.Row) int { return tenantOf(pattern, r.Context) }
 	for i := range f.rows {
 		r := &f.rows[i]
 		if t := of(r); r.Attempt == 1 {

@@ -118,7 +118,7 @@ func (p *promptFacts) row(r *ledger.Row, who attemptName) {
 	}
 	p.body = append(append(p.body[:0], p.head...), messages...)
 	if load := p.cfg.Load; load != nil && len(load.Tenants) > 0 {
-		p.body = fmt.Appendf(p.body, `,"user":"%s"`, load.Tenants[p.pattern[r.Context%int64(len(p.pattern))]].Name)
+		p.body = fmt.Appendf(p.body, `,"user":"%s"`, load.Tenants[tenantOf(p.pattern, r.Context)].Name)
 	}
 	p.body = append(p.body, p.tail...)
 	p.rebuilt++

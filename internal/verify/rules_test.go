@@ -221,7 +221,7 @@ var fixtures = []fixture{
 		for i := range r.rows {
 			if x := &r.rows[i]; x.Context == 99 {
 				r.moveTo(x, (x.Worker+1)%4)
-				for r.cfg.Load.Pattern()[x.Worker] == r.cfg.Load.Pattern()[99%4] {
+				for r.cfg.Load.Pattern()[x.Worker] == ledger.TenantOf(r.cfg.Load.Pattern(), 99) {
 					r.moveTo(x, (x.Worker+1)%4)
 				}
 			}

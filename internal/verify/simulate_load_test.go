@@ -3,6 +3,7 @@ package verify
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"testing"
 
 	"cotenant/internal/ledger"
@@ -97,7 +98,7 @@ func (s *simulation) eligible(c, level int64, free []int64) int64 {
 	for w := range s.cfg.Workers {
 		switch n := int64(len(pattern)); {
 		case !p.Open() && w >= level:
-		case n > 0 && !p.Open() && pattern[w%n] != pattern[c%n]:
+		case n > 0 && !p.Open() && pattern[w%n] != ledger.TenantOf(pattern, c):
 		case best < 0 || free[w] < free[best]:
 			best = w
 		}
@@ -157,6 +158,109 @@ func (r *run) moveTo(x *ledger.Row, worker int64) {
 	if shift := last + 1 - x.PickedUS; shift > 0 {
 		for _, at := range []*int64{&x.PickedUS, &x.SentUS.V, &x.HeadersUS.V, &x.FirstEventUS.V, &x.FirstTokenUS.V, &x.FirstContentUS.V, &x.LastTokenUS.V, &x.EndUS} {
 			*at += shift
+		}
+	}
+}
+
+// TestStageRules: each way of leaving the plan's stages is seen.
+func TestStageRules(t *testing.T) {
+	stage := func(r *run, context int64) *ledger.Event {
+		for i := range r.events {
+			if e := &r.events[i]; e.Kind == ledger.EventStage && e.Context.V == context {
+				return e
+			}
+		}
+		panic("no such stage")
+	}
+	for name, c := range map[string]struct {
+		kind, want string
+		change     func(r *run)
+	}{
+		"a stage without its event": {"open", "R-LOAD-01 R-LOAD-02", func(r *run) {
+			r.events = slices.DeleteFunc(r.events, func(e ledger.Event) bool { return e.Kind == ledger.EventStage })
+		}},
+		"another rate than planned":        {"open", "R-LOAD-02", func(r *run) { stage(r, 50).Value.V++ }},
+		"a context that isn't there":       {"open", "R-LOAD-01 R-LOAD-02", func(r *run) { stage(r, 50).Context.V = 100 }},
+		"no level":                         {"search", "R-LOAD-02", func(r *run) { stage(r, 25).Value = ledger.Opt{} }},
+		"a rate that can't be":             {"open", "R-LOAD-01 R-LOAD-02", func(r *run) { stage(r, 50).Value.V = 0 }},
+		"a stage after its contexts":       {"search", "R-LOAD-02", func(r *run) { stage(r, 25).TUS += 3_000_000 }},
+		"a step before the last one ended": {"search", "R-LOAD-02", func(r *run) { stage(r, 50).TUS -= 1_000_000 }},
+		"more workers than the stage has": {"search", "R-LOAD-02", func(r *run) {
+			for i := range r.rows {
+				if r.rows[i].Context == 10 {
+					r.rows[i].Worker = 1
+				}
+			}
+		}},
+	} {
+		r, dir := simulateLoad(t, c.kind), t.TempDir()
+		c.change(r)
+		r.write(t, dir, nil)
+		report, err := Dir(dir, Options{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var failed []string
+		for _, f := range report.Failed() {
+			failed = append(failed, f.Rule)
+		}
+		if got := strings.Join(failed, " "); got != c.want {
+			t.Errorf("%s: %s fail, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestHostileLoadRuns: whatever rows and events of a plan's run say, a report comes.
+func TestHostileLoadRuns(t *testing.T) {
+	rng := newRand(3)
+	for kind := range loadPlans {
+		for range 25 {
+			r, dir := simulateLoad(t, kind), t.TempDir()
+			for range 1 + rng.IntN(4) {
+				x := &r.rows[rng.IntN(len(r.rows))]
+				e := &r.events[rng.IntN(len(r.events))]
+				n := rng.Int64N(1 << uint(1+rng.IntN(45)))
+				switch rng.IntN(12) {
+				case 0:
+					x.Context = n
+				case 1:
+					x.QueuedUS = n
+				case 2:
+					x.Worker = n
+				case 3:
+					x.SentUS = ledger.Opt{}
+				case 4:
+					x.FirstTokenUS = ledger.Some(n)
+				case 5:
+					x.EndUS = n
+				case 6:
+					x.Segment = n % 3
+				case 7:
+					x.Outcome = ledger.HTTP5xx
+				case 8:
+					e.Context = ledger.Some(n)
+				case 9:
+					e.Value = ledger.Some(n)
+				case 10:
+					e.Segment = n % 3
+				default:
+					x.PromptTokens = ledger.Some(n % (1 << 31))
+				}
+			}
+			r.writeFiles(t, dir)
+			f, err := ledger.OpenFolder(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := f.Summarize()
+			if err != nil {
+				continue
+			}
+			write(t, dir+"/"+ledger.LedgerFile, marshal(t, l))
+			if _, err := Dir(dir, Options{}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }

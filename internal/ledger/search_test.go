@@ -89,7 +89,9 @@ func TestVerdict(t *testing.T) {
 		}
 		return s
 	}
-	p95 := func(limit int64) []Objective { return []Objective{{Metric: MetricLatency, Percentile: 950, LimitUS: limit}} }
+	p95 := func(limit int64) []Objective {
+		return []Objective{{Metric: MetricLatency, Percentile: 950, LimitUS: limit}}
+	}
 	for _, c := range []struct {
 		s    *step
 		o    []Objective

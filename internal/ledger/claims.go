@@ -95,10 +95,12 @@ func claimControlled(l *Ledger, claim func(id, statement string, v Opt, unit, ev
 		claim("gauges_returned", "times at which nothing was open and the server's gauges came back to where they began", Some(c.QuietReturned), "times",
 			"/controlled/quiet_returned", "cancelled and reset requests before them included; by the endpoint's own reading")
 	}
-	claim("queue_age_p50", "median time from a turn's being ready to its being sent", l.Times.QueueAge.P50.ValueUS, "us", "/times/queue_age/p50/value_us",
-		"of a closed loop, where it grows with contexts over workers")
-	claim("queue_age_p95_upper", "95th percentile of the time from a turn's being ready to its being sent, 99 % upper bound", boundOf(l.Times.QueueAge.P95), "us",
-		"/times/queue_age/p95/upper_us", "if turns are independent draws")
+	if clientLimits(l) == "" {
+		claim("queue_age_p50", "median time from a turn's being ready to its being sent", l.Times.QueueAge.P50.ValueUS, "us", "/times/queue_age/p50/value_us",
+			"of a closed loop, where it grows with contexts over workers")
+		claim("queue_age_p95_upper", "95th percentile of the time from a turn's being ready to its being sent, 99 % upper bound", boundOf(l.Times.QueueAge.P95), "us",
+			"/times/queue_age/p95/upper_us", "if turns are independent draws")
+	}
 	claimReconciled(l, claim)
 }
 
@@ -167,8 +169,12 @@ func boundOf(q Quantile) Opt {
 
 // clientLimits says why times and rates may be the client's rather than the server's, empty if nothing says so.
 func clientLimits(l *Ledger) string {
-	if l.EndpointScope != ScopeLoopback || !l.Samples.ClientSharePPM.OK || l.Samples.ClientSharePPM.V <= MaxClientSharePPM {
+	share, known := l.Samples.ClientSharePPM.Get()
+	switch {
+	case l.EndpointScope != ScopeLoopback, l.InProcess, known && share <= MaxClientSharePPM:
 		return ""
+	case !known:
+		return "what the client used of the cores that it shared with the server isn't known"
 	}
 	return fmt.Sprintf("the client used %d ppm of the cores that it shared with the server; the limit is %d", l.Samples.ClientSharePPM.V, MaxClientSharePPM)
 }

@@ -15,7 +15,8 @@ import (
 	"cotenant/internal/ledger"
 )
 
-// newTransport makes the transport of the load: HTTP/1.1, one connection a worker, kept alive while the server keeps it, nothing
+// newTransport makes the transport of the load: HTTP/1.1, one connection a worker, kept alive while the server keeps it
+// however long it lies idle (the pool hands out the last one that came back first), nothing
 // compressed or retried behind the rows' back. dial is for tests; nil dials the network.
 func newTransport(workers int64, connect time.Duration, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
 	if dial == nil {
@@ -32,7 +33,6 @@ func newTransport(workers int64, connect time.Duration, dial func(ctx context.Co
 		MaxConnsPerHost:     int(workers),
 		MaxIdleConns:        int(workers),
 		MaxIdleConnsPerHost: int(workers),
-		IdleConnTimeout:     90 * time.Second,
 		ReadBufferSize:      16 << 10,
 	}
 }

@@ -256,6 +256,14 @@ var fixtures = []fixture{
 		x := r.ok(20)
 		x.HeadersUS.V = x.SentUS.V - 1
 	}, files: func(t *testing.T, dir string) { inPlace(t, dir, 1000, func(*ledger.Published) {}) }},
+	{rule: "R-COST-01", run: func(r *run) {
+		for i := range r.resources {
+			r.resources[i].Client.CPUUS = ledger.Some(r.resources[i].TUS)
+		}
+	}, ledger: func(l *ledger.Ledger) {
+		l.Claims = append(l.Claims, ledger.Claim{ID: "latency_p50", Statement: "median time from sent to end", Value: l.Times.Latency.P50.ValueUS.V,
+			Unit: "us", Evidence: "/times/latency/p50/value_us", Bound: "of this run's sample"})
+	}},
 	{rule: "R-CLAIM-01", ledger: func(l *ledger.Ledger) { l.Claims[1].Value++ }},
 	{rule: "R-CLAIM-02", ledger: func(l *ledger.Ledger) { l.NonClaims = l.NonClaims[1:] }},
 	{rule: "R-ADM-01", run: func(r *run) { r.cfg.RunOrdinal++ }, ledger: func(l *ledger.Ledger) { l.Admission.Rung = ledger.Some(1000) }},

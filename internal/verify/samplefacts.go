@@ -14,6 +14,7 @@ type sampleFacts struct {
 	latest       ledger.Resource
 	inFlightPeak int64
 	clientHWM    int64
+	cpuFrom, cpu ledger.Opt // the client's CPU time, first and last
 }
 
 // samples reads resources.jsonl: order, growth of what can only grow, and what is missing.
@@ -47,6 +48,12 @@ func (f *facts) sample(r *ledger.Resource) {
 	g.n++
 	g.maxGap = max(g.maxGap, r.TUS-g.last)
 	g.last, g.latest = r.TUS, *r
+	if v := r.Client.CPUUS; v.OK {
+		if !g.cpuFrom.OK {
+			g.cpuFrom = v
+		}
+		g.cpu = v
+	}
 	g.clientHWM = max(g.clientHWM, r.Client.HWMBytes.Or(0))
 	g.inFlightPeak = max(g.inFlightPeak, r.Client.InFlightPeak, r.Client.InFlight)
 	if r.Client.RSSBytes.Or(0) < 1 || r.Client.HWMBytes.Or(0) < 1 {

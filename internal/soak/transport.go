@@ -15,9 +15,9 @@ import (
 	"cotenant/internal/ledger"
 )
 
-// newTransport makes the transport of the load: HTTP/1.1, one connection a worker, kept alive while the server keeps it
-// however long it lies idle (the pool hands out the last one that came back first), nothing
-// compressed or retried behind the rows' back. dial is for tests; nil dials the network.
+// newTransport makes the transport of the load: HTTP/1.1, one connection a worker, kept alive while the server keeps it, nothing
+// compressed or retried behind the rows' back. A connection may lie idle for ever: of several the pool hands out the one that came back
+// last, so that others wait. dial is for tests; nil dials the network.
 func newTransport(workers int64, connect time.Duration, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: connect, KeepAlive: 30 * time.Second}).DialContext

@@ -38,7 +38,7 @@ type failure struct {
 // ofTheRun are the rules by which a run can fall short while its ledger is true: such a run gets a page, which says so and establishes
 // nothing. A run that fails any other rule gets none.
 var ofTheRun = []string{"R-RUNG-01", "R-STAT-01", "R-CTX-01", "R-FAIL-01", "R-USAGE-01", "R-RES-01", "R-RES-02", "R-RES-03", "R-RES-04", "R-RES-05",
-	"R-TERM-01", "R-CAN-01", "R-FAULT-01", "R-FAULT-02", "R-QUIET-01", "R-REC-01"}
+	"R-TERM-01", "R-CAN-01", "R-FAULT-01", "R-FAULT-02", "R-QUIET-01", "R-REC-01", "R-ORA-02", "R-MEM-01", "R-CONN-01"}
 
 // fallsShort reports whether all that failed is of the run, and its ledger is not admitted by its own word.
 func fallsShort(judged *verify.Report, l *ledger.Ledger) bool {

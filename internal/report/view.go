@@ -32,7 +32,7 @@ func (v *view) funcs() template.FuncMap {
 	return template.FuncMap{
 		"n": v.number, "t": v.text, "bound": v.bound, "items": v.items, "is": v.is, "has": v.has, "raw": v.raw,
 		"figure": v.figure, "claim": v.claim, "why": whyText, "outcome": outcomeText, "share": v.share, "concat": concat, "list": list, "outcomeclass": outcomeClass, "seriesunit": seriesUnit,
-		"ttftclaimed": v.ttftClaimed, "definitions": v.definitions,
+		"limitstimes": limitsTimes, "definitions": v.definitions,
 	}
 }
 
@@ -259,18 +259,9 @@ func seriesUnit(name string) string {
 	return unitCount
 }
 
-// ttftClaimed reports whether a run that has results may claim its times to first token.
-func (v *view) ttftClaimed() (bool, error) {
-	nots, err := v.items("/non_claims")
-	if err != nil {
-		return false, err
-	}
-	for _, at := range nots {
-		if id, err := v.raw(at + "/id"); err != nil || id == ledger.ClaimTTFT {
-			return false, err
-		}
-	}
-	return true, nil
+// limitsTimes reports whether a non-claim speaks of the times and rates that a page shows first.
+func limitsTimes(id string) bool {
+	return slices.Contains([]string{ledger.ClaimTTFT, "server", "server_times_and_rates", "server_times_apart"}, id)
 }
 
 // definitions are the names of the ledger's definitions, in order.

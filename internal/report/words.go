@@ -21,7 +21,10 @@ var whyWords = map[string]string{
 	ledger.WhyFaults:       "a planned fault wasn't done, didn't show, or wasn't recovered from",
 	ledger.WhyParking:      "a conversation wasn't parked, or came back another",
 	ledger.WhyQuiet:        "the server's gauges didn't come back",
-	ledger.WhyReconcile:    "a counter of the server lies outside its declared bounds",
+	ledger.WhyReconcile:    "a counter of the server lies outside its declared bounds, or isn't there",
+	ledger.WhyTasks:        "at least one answer wasn't found right",
+	ledger.WhyMemory:       "the client's memory isn't known, isn't its own, or is too large",
+	ledger.WhyConnections:  "more connections were opened than workers need",
 }
 
 // whyText is empty for a code that this program doesn't know.

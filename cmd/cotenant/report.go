@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cotenant/internal/interfere/record"
 	"cotenant/internal/probe/evidence"
 	"cotenant/internal/report"
 	"cotenant/internal/verify/fak"
@@ -34,13 +35,13 @@ type reportWritten struct {
 }
 
 func newReport() *cobra.Command {
-	var out string
+	var out, slo string
 	var overwrite, asJSON bool
 	c := &cobra.Command{
 		Use:   "report DIR",
 		Short: "Draw a run's page: one HTML file with charts",
-		Long: "Verifies the run folder DIR and draws its page: one HTML file that needs no network and no script, for a screen of any size and\n" +
-			"for print. Each number on it is a value of the ledger that the page carries, and is read back and compared before the file is\n" +
+		Long: "Verifies DIR, the folder of a soak or of an interference run, and draws its page: one HTML file that needs no network and no\n" +
+			"script, for a screen of any size and for print. Each number on it is a value of the ledger that the page carries, and is read back and compared before the file is\n" +
 			"written. A folder that fails verification gets no page.\n" +
 			"A page of ours is replaced; any other file only with --overwrite.",
 		Args: usageArgs(cobra.ExactArgs(1)),
@@ -51,7 +52,7 @@ func newReport() *cobra.Command {
 			if !strings.HasSuffix(out, ".html") { // so that no evidence can be named
 				return usagef(c, "--out %s: a page's name ends in .html", out)
 			}
-			page, err := drawPage(args)
+			page, err := drawPage(c, args[0], slo)
 			if err != nil {
 				return err
 			}
@@ -67,26 +68,36 @@ func newReport() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&out, "out", "", "file to write, ending in .html (default: DIR/report.html)")
+	c.Flags().StringVar(&slo, "slo", "", "objective of an interference run's victims, such as p99_us=500: the page picks the smallest allocation that keeps it")
 	c.Flags().BoolVar(&overwrite, "overwrite", false, "replace a file that isn't a page of ours")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return describe(c, "a file", "0  written", "1  could not be written", "3  the folder fails verification", "4  there are no pages of what DIR is, or it can't be read")
 }
 
-// drawPage makes the page of what paths name.
-func drawPage(paths []string) (*report.Page, error) {
-	for _, path := range paths {
-		if err := drawable(path); err != nil {
-			return nil, err
-		}
+// drawPage makes the page of what path names.
+func drawPage(c *cobra.Command, path, slo string) (*report.Page, error) {
+	if err := drawable(path); err != nil {
+		return nil, err
 	}
-	page, err := report.Run(paths[0], version())
+	var page *report.Page
+	var err error
 	switch {
+	case record.Is(path):
+		page, err = report.Interfere(path, version(), slo)
+	case slo != "":
+		return nil, usagef(c, "--slo is for an interference run, which %s isn't", path)
+	default:
+		page, err = report.Run(path, version())
+	}
+	switch {
+	case errors.Is(err, report.ErrObjective):
+		return nil, usageError(c, err)
 	case errors.Is(err, report.ErrRefused):
-		return nil, &exit{exitNo, fmt.Errorf("%s: %w", paths[0], err), "cotenant verify " + paths[0]}
+		return nil, &exit{exitNo, fmt.Errorf("%s: %w", path, err), "cotenant verify " + path}
 	case errors.Is(err, report.ErrUnreadable):
-		return nil, &exit{exitUnchecked, fmt.Errorf("%s: %w", paths[0], err), ""}
+		return nil, &exit{exitUnchecked, fmt.Errorf("%s: %w", path, err), ""}
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w", paths[0], err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return page, nil
 }

@@ -224,9 +224,23 @@ func lookAt(t *testing.T, b *browser, name string, html []byte) {
 
 func TestBrowserSoak(t *testing.T) {
 	b := newBrowser(t)
-	for name, dir := range map[string]string{"good-100": good, "smollm2-100": "../verify/testdata/smollm2-100", "hostile": hostileRun(t)} {
-		lookAt(t, b, name, page(t, dir).HTML)
+	lookAt(t, b, "good-100", page(t, good).HTML)
+	b.open(t, page(t, hostileRun(t)).HTML, 360, 740, "dark")
+	for _, e := range evaluate[[]string](t, b, overflowScript) {
+		t.Errorf("a hostile text reaches over the side: %s", e)
 	}
+	if n := evaluate[int](t, b, `document.querySelectorAll("img, svg [onload], [onerror]").length`); n > 0 {
+		t.Errorf("hostile texts became %d elements", n)
+	}
+}
+
+func TestBrowserInterfere(t *testing.T) {
+	b := newBrowser(t)
+	p, err := Interfere(matrix, "test", "p99_us=150")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lookAt(t, b, "matrix", p.HTML)
 }
 
 // What the browser's tests look for they find.

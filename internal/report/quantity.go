@@ -27,6 +27,10 @@ const (
 	unitMW    = "mw"
 	unitMJ    = "mj"
 	unitMHz   = "mhz"
+	unitUJ    = "uj"
+	unitByteS = "bytes_per_s"
+	unitOpS   = "ops_per_s"
+	unitPerS  = "per_s"
 	unitText  = "text"
 	unitHash  = "hash"
 	unitTruth = "truth"
@@ -82,6 +86,14 @@ func quantity(n int64, unit string) (string, error) {
 		return significant(n, 1000, 3, up) + " W", nil
 	case unitMJ:
 		return prefixed(n, 1000, "J"), nil
+	case unitUJ:
+		return prefixed(n, 1_000_000, "J"), nil
+	case unitByteS:
+		return prefixed(n, 1, "B/s"), nil
+	case unitOpS:
+		return prefixed(n, 1, "FLOP/s"), nil
+	case unitPerS:
+		return prefixed(n, 1, "/s"), nil
 	case unitMHz:
 		return grouped(n) + " MHz", nil
 	case unitWall:
@@ -199,14 +211,22 @@ func size(n int64) string {
 	return significant(n, unit, 3, false) + " " + name
 }
 
-// prefixed writes n / unit with a decimal prefix where it is large.
+// prefixed writes n / unit with a decimal prefix.
 func prefixed(n, unit int64, name string) string {
 	for _, p := range []struct {
 		size int64
 		name string
-	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+	}{{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
 		if unit <= math.MaxInt64/p.size && n >= unit*p.size {
 			return significant(n, unit*p.size, 3, false) + " " + p.name + name
+		}
+	}
+	for _, p := range []struct {
+		parts int64
+		name  string
+	}{{1, ""}, {1e3, "m"}, {1e6, "µ"}} {
+		if unit%p.parts == 0 && (n >= unit/p.parts || n == 0) {
+			return significant(n, unit/p.parts, 3, false) + " " + p.name + name
 		}
 	}
 	return significant(n, unit, 3, false) + " " + name
@@ -228,6 +248,10 @@ func exact(n int64, unit string) string {
 		return grouped(n) + " mW"
 	case unitMJ:
 		return grouped(n) + " mJ"
+	case unitUJ:
+		return grouped(n) + " µJ"
+	case unitByteS, unitOpS, unitPerS:
+		return grouped(n) + " a second"
 	case unitPerE6:
 		return grouped(n) + " per 10⁶ s"
 	}

@@ -36,7 +36,7 @@ var (
 // Page is a page with what it was made of.
 type Page struct {
 	HTML    []byte
-	Kind    string   // "soak"
+	Kind    string   // "soak", "interfere"
 	RunIDs  []string // of the runs on it
 	Numbers int      // values that were compared with the documents
 }
@@ -63,6 +63,7 @@ type pageData struct {
 	Policy  string // of content security
 	Style   template.CSS
 	Docs    []embeddedDoc
+	Body    any // what the page of a kind is laid out from
 }
 
 type embeddedDoc struct {

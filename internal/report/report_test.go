@@ -10,14 +10,20 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"cotenant/internal/interfere/record"
 	"cotenant/internal/ledger"
+	"cotenant/internal/report/plot"
 )
 
-const good = "../verify/testdata/good-100"
+const (
+	good   = "../verify/testdata/good-100"
+	matrix = "../interfere/record/testdata/example"
+)
 
 func page(t *testing.T, dir string) *Page {
 	t.Helper()
@@ -126,10 +132,15 @@ func means(text, unit string, want float64) error {
 	if unit == unitWall {
 		return nil // written by one call of the standard library
 	}
+	if unit == unitRatio {
+		text, unit = strings.TrimSuffix(text, "×"), unitPerE6
+	}
 	number, suffix, _ := strings.Cut(strings.ReplaceAll(strings.ReplaceAll(text, ",", ""), "−", "-"), " ")
 	factor, ok := map[string]float64{
 		unitCount + "": 1, unitUS + "µs": 1, unitUS + "ms": 1e3, unitUS + "s": 1e6, unitUSUp + "µs": 1, unitUSUp + "ms": 1e3, unitUSUp + "s": 1e6,
 		unitBytes + "B": 1, unitBytes + "KiB": 1 << 10, unitBytes + "MiB": 1 << 20, unitBytes + "GiB": 1 << 30, unitPPM + "%": 1e4, unitPerE6 + "": 1e6,
+		unitNS + "ns": 1, unitNS + "µs": 1e3, unitNS + "ms": 1e6, unitNSUp + "ns": 1, unitNSUp + "µs": 1e3, unitNSUp + "ms": 1e6, unitUJ + "µJ": 1, unitUJ + "mJ": 1e3, unitUJ + "J": 1e6,
+		unitByteS + "GB/s": 1e9, unitByteS + "TB/s": 1e12, unitOpS + "GFLOP/s": 1e9, unitOpS + "TFLOP/s": 1e12,
 		unitMW + "W": 1e3, unitMJ + "J": 1e3, unitMHz + "MHz": 1,
 	}[unit+suffix]
 	if !ok {
@@ -153,20 +164,142 @@ func means(text, unit string, want float64) error {
 	return nil
 }
 
+// The numbers of an interference run's page are its ledger's, its plan's and its segments', by the same second reader.
+func TestMatrixNumbers(t *testing.T) {
+	p, err := Interfere(matrix, "test", "p99_us=150")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := record.Load(matrix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := record.ParseObjective("p99_us=150")
+	if err != nil {
+		t.Fatal(err)
+	}
+	advice, err := record.Recommend(f.Ledger, o, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flat := map[string]any{}
+	for prefix, v := range map[string]any{"": f.Ledger, "p:": f.Plan, "s:": f.Segments, "r:": advice} {
+		part := map[string]any{}
+		flatten(t, part, v)
+		for at, x := range part {
+			flat[prefix+at] = x
+		}
+	}
+	found := shownElement.FindAllStringSubmatch(string(p.HTML), -1)
+	if len(found) != p.Numbers || len(found) < 1000 {
+		t.Errorf("%d values found, the page says that it compared %d", len(found), p.Numbers)
+	}
+	ratios := 0
+	for _, m := range found {
+		at, unit, text := html.UnescapeString(m[1]), m[2], html.UnescapeString(m[4])
+		want, ok := flat[at]
+		switch {
+		case strings.HasPrefix(at, "v:"):
+		case !ok:
+			t.Errorf("no document has %s", at)
+		case want == nil:
+			if strings.ContainsAny(text, "0123456789") {
+				t.Errorf("%q for null at %s", text, at)
+			}
+		default:
+			if n, ok := want.(float64); ok {
+				if err := means(text, unit, n); err != nil {
+					t.Errorf("%s: %v", at, err)
+				}
+			} else if text != want {
+				t.Errorf("%q at %s, which is %v", text, at, want)
+			}
+		}
+		if unit == unitRatio {
+			ratios++
+		}
+	}
+	if ratios < 40 {
+		t.Errorf("only %d slowdowns", ratios)
+	}
+	if strings.Contains(string(p.HTML), f.Plan.GPUUUID) {
+		t.Error("the page names the GPU's UUID")
+	}
+}
+
+// A matrix whose rows or ledger were changed gets no page.
+func TestMatrixRefused(t *testing.T) {
+	for file, change := range map[string][2]string{
+		record.LedgerFile:   {`"launches": 20884`, `"launches": 20885`},
+		record.RowsFile:     {`"units":150`, `"units":151`},
+		record.SegmentsFile: {`"result":"pass"`, `"result":"fail"`},
+	} {
+		dir := copyRun(t, matrix)
+		path := filepath.Join(dir, file)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := bytes.Replace(data, []byte(change[0]), []byte(change[1]), 1)
+		if bytes.Equal(changed, data) {
+			t.Fatalf("%s has no %s", file, change[0])
+		}
+		if err := os.WriteFile(path, changed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Interfere(dir, "test", ""); !errors.Is(err, ErrRefused) {
+			t.Errorf("%s changed: %v", file, err)
+		}
+	}
+	if _, err := Interfere(t.TempDir(), "test", ""); !errors.Is(err, ErrUnreadable) {
+		t.Errorf("an empty folder: %v", err)
+	}
+	if _, err := Interfere(matrix, "test", "p98_us=1"); !errors.Is(err, ErrObjective) {
+		t.Errorf("an objective that isn't one: %v", err)
+	}
+}
+
+func TestPareto(t *testing.T) {
+	list := []candidate{}
+	for i, p := range []plot.Point{{X: 1, Y: 1}, {X: 2, Y: 2}, {X: 2, Y: 3}, {X: 3, Y: 2.5}, {X: 0.5, Y: 1.5}, {X: 1, Y: 1}} {
+		list = append(list, candidate{index: i, at: p})
+	}
+	var got []int
+	for _, c := range pareto(list) {
+		got = append(got, c.index)
+	}
+	if !slices.Equal(got, []int{0, 5, 1, 3}) {
+		t.Errorf("the front is %v", got)
+	}
+}
+
 // No digit stands on a page but in values that are compared, in ticks of axes, and in names that a person gave.
 func TestNoOtherNumbers(t *testing.T) {
-	p := string(page(t, good).HTML)
+	m, err := Interfere(matrix, "test", "p99_us=150")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, html := range map[string][]byte{"soak": page(t, good).HTML, "interfere": m.HTML} {
+		if found := otherNumber(string(html)); found != "" {
+			t.Errorf("%s: a number that isn't the ledger's: …%s…", name, found)
+		}
+	}
+}
+
+// otherNumber is where the first stands.
+func otherNumber(p string) string {
 	p = shownElement.ReplaceAllString(p, "<")
-	for _, cut := range []string{`(?s)<style>.*?</style>`, `(?s)<script .*?</script>`, `(?s)<head>.*?</head>`, `(?s)<g class="axis".*?</g>`, `(?s)<title .*?</title>`, `(?s)<desc .*?</desc>`, `<[^>]*>`} {
+	for _, cut := range []string{`(?s)<style>.*?</style>`, `(?s)<script .*?</script>`, `(?s)<head>.*?</head>`, `(?s)<g class="axis".*?</g>`, `(?s)<title\b.*?</title>`, `(?s)<desc .*?</desc>`, `<[^>]*>`} {
 		p = regexp.MustCompile(cut).ReplaceAllString(p, " ")
 	}
 	p = html.UnescapeString(p)
-	for _, name := range []string{"p50", "p90", "p95", "p99.9", "p99", "99 % upper bound", "95 % interval", "SHA-256", "status 200"} {
+	for _, name := range []string{"p50", "p90", "p95", "p99.9", "p99", "99 % upper bound", "95 % interval", "SHA-256", "status 200", "near 1×", " 1× ", "100 % nobody", "bf16", "the L2,"} {
 		p = strings.ReplaceAll(p, name, " ")
 	}
 	if i := strings.IndexAny(p, "0123456789"); i >= 0 {
-		t.Errorf("a number that isn't the ledger's: …%s…", p[max(0, i-80):min(len(p), i+40)])
+		return p[max(0, i-80):min(len(p), i+40)]
 	}
+	return ""
 }
 
 // A page on which any one value was changed is not handed out.

@@ -23,6 +23,7 @@ type view struct {
 // figure is a chart with its words. A figure that can't be drawn has a reason instead.
 type figure struct {
 	ID, Title string
+	Place     string        // of the title's text, where it is a document's
 	Lead      string        // what is seen, in a sentence
 	SVG       template.HTML // empty: see Reason
 	Reason    template.HTML
@@ -32,7 +33,7 @@ func (v *view) funcs() template.FuncMap {
 	return template.FuncMap{
 		"n": v.number, "t": v.text, "bound": v.bound, "items": v.items, "is": v.is, "has": v.has, "raw": v.raw,
 		"figure": v.figure, "claim": v.claim, "why": whyText, "outcome": outcomeText, "share": v.share, "concat": concat, "list": list, "outcomeclass": outcomeClass, "seriesunit": seriesUnit,
-		"limitstimes": limitsTimes, "definitions": v.definitions,
+		"limitstimes": limitsTimes, "rateunit": rateUnit, "meter": v.meter, "within": v.within, "mechanismwords": mechanismText, "workloadwords": workloadText, "definitions": v.definitions,
 	}
 }
 
@@ -84,6 +85,9 @@ func (v *view) label(words, place, unit string) template.HTML {
 	shown, err := v.show("tspan", place, unit)
 	if err != nil {
 		return template.HTML(html.EscapeString(words))
+	}
+	if words == "" {
+		return shown
 	}
 	return template.HTML(html.EscapeString(words)+" ") + shown
 }
@@ -186,9 +190,24 @@ func (v *view) share(part, whole, class string) (template.HTML, error) {
 	if err != nil || b <= 0 {
 		return "", err
 	}
-	width := min(max(float64(a)/float64(b)*100, 0), 100)
-	return template.HTML(fmt.Sprintf(`<svg class="share" width="100%%" height="8" aria-hidden="true"><rect class="track" width="100%%" height="8" rx="4"/>`+
-		`<rect class="%s" width="%.2f%%" height="8" rx="4"/></svg>`, html.EscapeString(class), width)), nil
+	return bar(float64(a)/float64(b)*100, class), nil
+}
+
+// meter is a bar as long as a value in parts per million, for the eye alone.
+func (v *view) meter(place, class string) (template.HTML, error) {
+	ppm, err := v.whole(place)
+	return bar(float64(ppm)/1e4, class), err
+}
+
+func bar(percent float64, class string) template.HTML {
+	return template.HTML(fmt.Sprintf(`<svg class="share %s" width="100%%" height="8" aria-hidden="true"><rect class="track" width="100%%" height="8" rx="4"/>`+
+		`<rect width="%.2f%%" height="8" rx="4"/></svg>`, html.EscapeString(class), min(max(percent, 0), 100)))
+}
+
+// within reports whether the slowdown whose ratio stands at place is no more than noise.
+func (v *view) within(place string) (bool, error) {
+	claim, err := v.raw(strings.TrimSuffix(place, "/ratio_ppm") + "/claim")
+	return claim == "within_noise", err
 }
 
 func (v *view) figure(name string) (figure, error) {

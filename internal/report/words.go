@@ -1,6 +1,9 @@
 package report
 
-import "cotenant/internal/ledger"
+import (
+	"cotenant/internal/interfere/record"
+	"cotenant/internal/ledger"
+)
 
 // whyWords says what an admission code means.
 var whyWords = map[string]string{
@@ -57,3 +60,45 @@ var outcomeWords = map[ledger.Outcome]string{
 
 // outcomeText is empty for an outcome that this program doesn't know.
 func outcomeText(outcome string) string { return outcomeWords[ledger.Outcome(outcome)] }
+
+// mechanismWords says what a mechanism is.
+var mechanismWords = map[string]string{
+	record.Whole:      "nothing is divided: workloads alone",
+	record.Sequential: "one stream: a victim's launch stands behind a unit of its neighbour",
+	record.Streams:    "two streams of one context",
+	record.Priority:   "two streams, the victim's of the greatest priority",
+	record.Green:      "Green Contexts on SMs of their own",
+	record.Processes:  "two processes, time-sliced by the driver",
+	record.MPS:        "two clients of one MPS daemon",
+	record.MPSPercent: "MPS clients, each with a share of the SMs",
+	record.MPSBelow:   "MPS clients, the neighbour of lower priority",
+	record.MPSStatic:  "MPS clients in static partitions",
+	record.MIG:        "two MIG devices",
+}
+
+// workloadWords says what a workload stands for.
+var workloadWords = map[string]string{
+	record.Decode:     "a layer's small memory-bound products as one CUDA graph, as decoding runs them",
+	record.Critical:   "one short kernel on few blocks, whose end somebody waits for",
+	record.GEMM:       "a large bf16 matrix product, as prefill runs them",
+	record.FMA:        "arithmetic on every SM",
+	record.HBM:        "reads and writes of memory beyond any cache",
+	record.L2:         "reads of what fits in the L2, again and again",
+	record.Copy:       "the copy engines, both ways at once",
+	record.Tiny:       "many launches of an empty kernel",
+	record.Persistent: "a kernel that fills every SM and stays",
+}
+
+// rateUnit is how a rate of a resource is written.
+func rateUnit(resource string) string {
+	switch resource {
+	case record.HBMBytes, record.L2Bytes, record.LinkBytes:
+		return unitByteS
+	case record.BF16Ops, record.FMAOps:
+		return unitOpS
+	}
+	return unitPerS
+}
+
+func mechanismText(kind string) string { return mechanismWords[kind] }
+func workloadText(kind string) string  { return workloadWords[kind] }

@@ -9,8 +9,10 @@ import (
 	"html"
 	"html/template"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Chart is one plot area with its axes. The page has to leave room for tick labels: 56 px at the left, 34 px below.
@@ -140,6 +142,24 @@ func gridClass(t Tick) string {
 	return "grid"
 }
 
+// overlaps reports whether two labels would share columns on a phone, where the area is about 270 px wide and a letter 7.
+func (l label) overlaps(o label) bool {
+	from, to := l.extent()
+	from2, to2 := o.extent()
+	return from < to2 && from2 < to
+}
+
+func (l label) extent() (from, to float64) {
+	const letter = 7.0 / 270
+	width := float64(utf8.RuneCountInString(tag.ReplaceAllString(html.UnescapeString(string(l.text)), ""))+1) * letter
+	if l.end {
+		return l.x - width, l.x
+	}
+	return l.x, l.x + width
+}
+
+var tag = regexp.MustCompile("<[^>]*>")
+
 // place writes the labels: each above what it names, or below it where one before it took that place.
 func (k *canvas) place(b *strings.Builder) {
 	const line = 15
@@ -148,19 +168,18 @@ func (k *canvas) place(b *strings.Builder) {
 	for i, l := range k.labels {
 		at[i] = max(l.top-7, 11)
 		for j, before := range k.labels[:i] {
-			if before.end == l.end && math.Abs(before.x-l.x) < 0.35 && at[i]-at[j] < line {
+			if before.overlaps(l) && math.Abs(at[i]-at[j]) < line {
 				at[i] = max(at[j]+line, l.bottom+line)
 			}
 		}
 	}
 	for i := len(at) - 1; i >= 0; i-- { // none stands below the area
-		floor := float64(k.Height) - 5
+		at[i] = min(at[i], float64(k.Height)-5)
 		for j := i + 1; j < len(at); j++ {
-			if k.labels[j].end == k.labels[i].end && math.Abs(k.labels[j].x-k.labels[i].x) < 0.35 {
-				floor = min(floor, at[j]-line)
+			if k.labels[j].overlaps(k.labels[i]) && math.Abs(at[j]-at[i]) < line {
+				at[i] = at[j] - line
 			}
 		}
-		at[i] = min(at[i], floor)
 	}
 	for i, l := range k.labels {
 		anchor, shift := "start", 6

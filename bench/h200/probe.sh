@@ -38,6 +38,13 @@ df -h "$work" | tail -1
 
 step prerequisite 0 "$bin" probe prerequisite --gpu-uuid "$uuid" --json
 step prerequisite-wrong-uuid 3 "$bin" probe prerequisite --gpu-uuid GPU-00000000-0000-0000-0000-000000000000
+cat >roles.toml <<EOF
+schema_version = 1
+[[hosts.bench.gpus]]
+role = "fast"
+uuid = "$uuid"
+EOF
+step prerequisite-role 0 "$bin" probe prerequisite --gpu-uuid "$uuid" --topology roles.toml
 step preview 0 "$bin" probe create --gpu-uuid "$uuid" --sms 16
 "$bin" probe create --gpu-uuid "$uuid" --sms 16 --json >preview.json
 allow=
@@ -50,6 +57,7 @@ create() { # create NAME WANTED-EXIT OPTION…
 	step "$name" "$want" "$bin" probe create --gpu-uuid "$uuid" --confirm $allow --out "evidence/$name" "$@"
 }
 for n in 8 16 32 64; do create "sms-$n" 0 --sms "$n"; done
+create role 0 --sms 16 --topology roles.toml
 create groups-2 0 --groups 2
 create groups-8 0 --groups 8
 create groups-15 0 --groups 15
@@ -60,6 +68,11 @@ create uncoscheduled-10-10 0 --sms 10,10 --ignore-coscheduling
 create map-cycles-300 0 --groups 2 --map --cycles 300
 create too-much 3 --sms 64,72
 create watchdog 3 --sms 16 --spin 20s --deadline 5s
+if [ -S /var/run/docker.sock ]; then
+	create container 0 --sms 16 --container
+else
+	create container 4 --sms 16 --container # blocked by the environment
+fi
 
 # An interrupted run: the worker holds a kernel of about a second a block when the signal comes.
 printf '\n==== interrupted\n'

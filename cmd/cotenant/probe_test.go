@@ -42,5 +42,6 @@ func TestProbeScripts(t *testing.T) {
 			play(e, h200(e.T().(testing.TB)))
 			return nil
 		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"replace": replace},
 	})
 }

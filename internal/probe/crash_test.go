@@ -291,7 +291,8 @@ func killedLeavesNothing(t *testing.T, m *gputest.Machine, out string) {
 		}
 	}
 	var pids []int
-	for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	// The guard's sweep has 20 s.
+	for until := time.Now().Add(25 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		pids = ours(id)
 		_, err := os.Stat(folder)
 		held, _ := os.ReadDir(m.Path("/.fake/usage"))

@@ -160,8 +160,10 @@ func (s *rowSum) place(r *Row) (free int64, busy bool) {
 		g.starts.Add(r.SentUS.V)
 		g.ends.Add(r.EndUS)
 	}
-	free, busy = g.free[r.Worker]
-	g.free[r.Worker] = r.EndUS
+	if r.Worker < s.cfg.Workers {
+		free, busy = g.free[r.Worker]
+		g.free[r.Worker] = r.EndUS
+	}
 	return free, busy
 }
 

@@ -77,7 +77,7 @@ func (e *evidence) sampledRow(r *ledger.Row) {
 
 // rowless lists the rules that don't need all rows.
 var rowless = []string{"R-FORM-01", "R-FORM-02", "R-FILE-01", "R-FILE-02", "R-FILE-03", "R-CONF-01", "R-CONF-02", "R-CONF-03", "R-CONF-04", "R-LEAK-01",
-	"R-DEF-01", "R-RUNG-01", "R-STAT-01", "R-PROMPT-02", "R-RES-02", "R-RES-03", "R-RES-04", "R-RES-05", "R-RES-06", "R-GPU-01", "R-CLAIM-01",
+	"R-DEF-01", "R-RUNG-01", "R-STAT-01", "R-PROMPT-02", "R-RES-02", "R-RES-03", "R-RES-04", "R-RES-05", "R-RES-06", "R-GPU-01", "R-MEM-01", "R-COST-01", "R-CLAIM-01",
 	"R-SIGN-01", "R-SIGN-02", "R-PUB-01", "R-PUB-02", "R-PUB-03", "R-PUB-04"}
 
 // sampledRules are those, and what a lone ledger's numbers are held to.

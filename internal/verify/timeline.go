@@ -53,12 +53,14 @@ func (l *laneSpans) all() []span {
 // placement puts the attempt onto its worker's lane and its segment's time line. It returns the end of the lane's attempt before it, if
 // there is one.
 func (f *facts) placement(r *ledger.Row) (free int64, busy bool) {
-	k := lane{r.Segment, r.Worker}
-	if f.lanes[k] == nil {
-		f.lanes[k] = &laneSpans{}
+	if r.Worker < f.cfg.Workers { // others are R-WORK-01's
+		k := lane{r.Segment, r.Worker}
+		if f.lanes[k] == nil {
+			f.lanes[k] = &laneSpans{}
+		}
+		free, busy = f.lanes[k].last, f.lanes[k].from.Len() > 0
+		f.lanes[k].add(span{r.PickedUS, r.EndUS, r.Context})
 	}
-	free, busy = f.lanes[k].last, f.lanes[k].from.Len() > 0
-	f.lanes[k].add(span{r.PickedUS, r.EndUS, r.Context})
 	if r.SentUS.OK {
 		if f.edges[r.Segment] == nil {
 			f.edges[r.Segment] = &stats.Column{}

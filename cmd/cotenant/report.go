@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cotenant/internal/interfere/record"
+	"cotenant/internal/ledger"
 	"cotenant/internal/probe/evidence"
 	"cotenant/internal/report"
 	"cotenant/internal/verify/fak"
@@ -47,6 +48,9 @@ func newReport() *cobra.Command {
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			if out == "" {
+				if _, err := os.Stat(filepath.Join(args[0], ledger.PublishedFile)); err == nil {
+					return usagef(c, "%s is a published form, in which nothing else may lie: say --out FILE", args[0])
+				}
 				out = filepath.Join(args[0], reportPage)
 			}
 			if !strings.HasSuffix(out, ".html") { // so that no evidence can be named

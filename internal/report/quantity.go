@@ -31,6 +31,7 @@ const (
 	unitByteS = "bytes_per_s"
 	unitOpS   = "ops_per_s"
 	unitPerS  = "per_s"
+	unitNines = "percentile" // thousandths, as p95
 	unitText  = "text"
 	unitHash  = "hash"
 	unitTruth = "truth"
@@ -80,6 +81,8 @@ func quantity(n int64, unit string) (string, error) {
 		return significant(n, 10_000, 3, up) + " %", nil
 	case unitPerE6:
 		return significant(n, 1_000_000, 3, up), nil
+	case unitNines:
+		return "p" + strings.TrimSuffix(strings.TrimSuffix(withPoint(strconv.FormatInt(n, 10), 1), "0"), "."), nil
 	case unitRatio:
 		return significant(n, 1_000_000, 3, up) + "×", nil
 	case unitMW:

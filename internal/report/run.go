@@ -60,6 +60,9 @@ func openRun(dir, id string) (*run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
+	if folder.Sampled() {
+		return nil, fmt.Errorf("%w: it has a sample of a run's rows, which charts can't be drawn of", ErrUnreadable)
+	}
 	data, err := folder.ReadFile(ledger.LedgerFile)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)

@@ -21,7 +21,7 @@ func soakFigures(r *run) (map[string]figure, error) {
 		s.histogram("ttft", "Time to first token", "/times/ttft", r.trace.ttft, "s1"),
 		s.histogram("latency", "Latency", "/times/latency", r.trace.latency, "s2"),
 		s.histogram("inter", "Time between tokens", "/times/inter_token", r.trace.interToken, "s3"),
-		s.tail(), s.inFlight(), s.backlog(), s.queue(), s.memory(), s.pages(), s.prefix(), s.gpuMemory(), s.gpuPower(),
+		s.tail(), s.inFlight(), s.backlog(), s.queue(), s.memory(), s.pages(), s.prefix(), s.gpuMemory(), s.gpuPower(), s.levels(),
 	} {
 		figures[f.ID] = f
 	}

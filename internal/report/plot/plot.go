@@ -217,7 +217,7 @@ func (l Line) draw(k *canvas) {
 
 // label stands at the line's end, clear of the stretch that it is as wide as.
 func (l Line) label(k *canvas) label {
-	const width = 0.3
+	const width = 0.22
 	x := k.X.share(l.Points[len(l.Points)-1].X)
 	end := x > 0.5
 	first := l.Points[0]

@@ -102,6 +102,9 @@ func open(path string, opts verify.Options) (*side, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrNotVerified, err)
 	}
+	if report.Grade != verify.GradeRecomputed {
+		return nil, fmt.Errorf("%s: %w: its grade is %s, and a comparison needs all rows", path, ErrNotVerified, report.Grade)
+	}
 	if failed := report.Failed(); len(failed) > 0 {
 		return nil, fmt.Errorf("%s: %w: %s: %s", path, ErrNotVerified, failed[0].Rule, failed[0].Detail)
 	}

@@ -175,7 +175,10 @@ func TestRefused(t *testing.T) {
 
 // TestUndeclared: what nobody has said isn't equal.
 func TestUndeclared(t *testing.T) {
-	bare := func(c *ledger.Config) { declare("")(c); c.Declared = ledger.Declared{Server: c.Declared.Server, Hardware: ""} }
+	bare := func(c *ledger.Config) {
+		declare("")(c)
+		c.Declared = ledger.Declared{Server: c.Declared.Server, Hardware: ""}
+	}
 	a := variant(t, 1, bare)
 	b := variant(t, 1, func(c *ledger.Config) { another(nil)(c); c.Declared = ledger.Declared{}; c.Model = "another" })
 	r, err := Folders(a, b, "model", verify.Options{})

@@ -192,6 +192,9 @@ func (o *Options) checkLoad() error {
 		}
 		p.ScheduleSHA256 = o.scheduleHash(o.Trace)
 	}
+	if p.Paired != (o.Source.Name() == loadgen.PairsVersion) {
+		return usage("load: pairs and a workload of pairs go together")
+	}
 	if names, _, err := parseExtra(o.BodyJSON); err == nil && len(p.Tenants) > 0 && slices.Contains(names, "user") {
 		return usage("the body's JSON must not set %q where there are tenants: it names them", "user")
 	}

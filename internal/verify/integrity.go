@@ -48,6 +48,7 @@ func IntegrityRules() []Rule {
 		{ID: "I-ORA-01", Title: "the oracle's score adds up", Explain: "Checked = passed + failed, over all tasks too; rate and interval are those of the counts.", check: claimedSums(oracleCrossSums)},
 		{ID: "I-PEAK-01", Title: "the peak lies within workers", Explain: "No more in flight than workers, and the client's counter no higher.", check: claimedSums(peakWithin)},
 		{ID: "I-ADM-01", Title: "admission fits the numbers", Explain: "The rung, and each reason against admission that the ledger's own numbers decide.", check: claimedSums(admissionFits)},
+		{ID: "I-LOAD-01", Title: "what a load plan came to adds up", Explain: "Stages and tenants add up to the run, their distributions are in order, verdicts and the answer fit them.", check: claimedSums(loadCrossSums)},
 		{ID: "I-CLAIM-01", Title: "a claim's value stands where it points", Explain: "Each claim points into the ledger; the value there is the claim's.", check: claimValues},
 		{ID: "I-CLAIM-02", Title: "claims and non-claims follow from the numbers", Explain: "They are computed again from the ledger's other members.",
 			check: func(e *evidence) (string, string) {
@@ -130,27 +131,34 @@ func timesInOrder(l *ledger.Ledger) string {
 		if x.n >= 0 && d.N != x.n {
 			return mismatch(at+"/n", d.N, x.n)
 		}
-		last := d.MinUS
-		for _, p := range percentiles {
-			q := p.of(d)
-			if q.ValueUS.OK && last.OK && q.ValueUS.V < last.V {
-				return fmt.Sprintf("%s/%s is %d, below %d before it", at, p.name, q.ValueUS.V, last.V)
-			}
-			if q.ValueUS.OK && q.LowerUS.OK && q.LowerUS.V > q.ValueUS.V {
-				return fmt.Sprintf("%s/%s: the lower bound %d lies above the value %d", at, p.name, q.LowerUS.V, q.ValueUS.V)
-			}
-			if q.ValueUS.OK && q.UpperUS.OK && q.UpperUS.V < q.ValueUS.V {
-				return fmt.Sprintf("%s/%s: the upper bound %d lies below the value %d", at, p.name, q.UpperUS.V, q.ValueUS.V)
-			}
-			last = q.ValueUS
+		if why := inItself(at, d); why != "" {
+			return why
 		}
-		if d.MaxUS.OK && last.OK && d.MaxUS.V < last.V {
-			return fmt.Sprintf("%s/max_us is %d, below a percentile, %d", at, d.MaxUS.V, last.V)
+	}
+	return ""
+}
+
+// inItself says what can't be true of a distribution by itself, empty if all can.
+func inItself(at string, d *ledger.Distribution) string {
+	last := d.MinUS
+	for _, p := range percentiles {
+		q := p.of(d)
+		switch {
+		case q.ValueUS.OK && last.OK && q.ValueUS.V < last.V:
+			return fmt.Sprintf("%s/%s is %d, below %d before it", at, p.name, q.ValueUS.V, last.V)
+		case q.ValueUS.OK && q.LowerUS.OK && q.LowerUS.V > q.ValueUS.V:
+			return fmt.Sprintf("%s/%s: the lower bound %d lies above the value %d", at, p.name, q.LowerUS.V, q.ValueUS.V)
+		case q.ValueUS.OK && q.UpperUS.OK && q.UpperUS.V < q.ValueUS.V:
+			return fmt.Sprintf("%s/%s: the upper bound %d lies below the value %d", at, p.name, q.UpperUS.V, q.ValueUS.V)
 		}
-		if d.N > 0 && d.SumUS.OK && d.MinUS.OK && d.MaxUS.OK {
-			if mean := d.SumUS.V / d.N; mean < d.MinUS.V-1 || mean > d.MaxUS.V {
-				return fmt.Sprintf("%s: a sum of %d over %d values gives a mean outside %d to %d", at, d.SumUS.V, d.N, d.MinUS.V, d.MaxUS.V)
-			}
+		last = q.ValueUS
+	}
+	if d.MaxUS.OK && last.OK && d.MaxUS.V < last.V {
+		return fmt.Sprintf("%s/max_us is %d, below a percentile, %d", at, d.MaxUS.V, last.V)
+	}
+	if d.N > 0 && d.SumUS.OK && d.MinUS.OK && d.MaxUS.OK {
+		if mean := d.SumUS.V / d.N; mean < d.MinUS.V-1 || mean > d.MaxUS.V {
+			return fmt.Sprintf("%s: a sum of %d over %d values gives a mean outside %d to %d", at, d.SumUS.V, d.N, d.MinUS.V, d.MaxUS.V)
 		}
 	}
 	return ""

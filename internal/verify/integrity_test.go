@@ -34,9 +34,29 @@ var integrityFixtures = []struct {
 	{rule: "I-ORA-01", change: func(l *ledger.Ledger) { l.Oracle.WilsonHighPPM.V++ }},
 	{rule: "I-PEAK-01", change: func(l *ledger.Ledger) { l.Peaks.InFlightObserved.V++ }},
 	{rule: "I-ADM-01", change: func(l *ledger.Ledger) { l.Samples.ServerRestarts++ }},
+	{rule: "I-LOAD-01", change: func(l *ledger.Ledger) {
+		l.Load = &ledger.Load{Plan: ledger.LoadPlan{Arrival: ledger.ArrivalClosed, Levels: []int64{4}}, Stages: []ledger.StageSum{{Level: ledger.Some(4), Contexts: 100, Results: 100,
+			WallUS: l.WallUS, ResultsPer1e6s: l.Rates.ResultsPer1e6s, TTFT: l.Times.TTFTAdjusted, Latency: l.Times.Adjusted}}, WorkersOut: 1}
+		l.Claims, l.NonClaims = ledger.Restate(l)
+	}},
 	{rule: "I-CLAIM-01", change: func(l *ledger.Ledger) { l.Claims[1].Value++ }},
 	{rule: "I-CLAIM-02", change: func(l *ledger.Ledger) { l.NonClaims = l.NonClaims[1:] }},
 	{rule: "I-SIGN-01", opts: Options{Keys: []ed25519.PublicKey{key(1).Public().(ed25519.PublicKey)}}},
+}
+
+// TestLoneLoad: the ledgers of runs under a plan hold by themselves.
+func TestLoneLoad(t *testing.T) {
+	for kind := range loadPlans {
+		dir := t.TempDir()
+		simulateLoad(t, kind).write(t, dir, nil)
+		r, err := LedgerFile(read(t, filepath.Join(dir, ledger.LedgerFile)), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range r.Failed() {
+			t.Errorf("%s: %s: %s", kind, f.Rule, f.Detail)
+		}
+	}
 }
 
 func TestLoneLedger(t *testing.T) {

@@ -1,21 +1,20 @@
 package verify
 
 import (
-	"cmp"
+	"encoding/hex"
 	"fmt"
-	"math/big"
 	"slices"
 
 	"cotenant/internal/ledger"
 	"cotenant/internal/loadgen"
 )
 
-// loadFacts is what a load plan's rules need of the rows. It holds some of each row: runs with a plan are read for their times.
+// loadFacts is what a load plan's rules need of the rows: some of each, 130 bytes a row.
 type loadFacts struct {
 	cfg    *ledger.Config
 	plan   *ledger.LoadPlan
 	events []ledger.Event // stages
-	rows   []ledger.Row   // attempts of planned turns up to their result, without their texts
+	rows   []loadRow      // attempts of planned turns up to their result
 }
 
 func newLoadFacts(cfg *ledger.Config) *loadFacts { return &loadFacts{cfg: cfg, plan: cfg.Load} }
@@ -26,10 +25,23 @@ func (f *loadFacts) event(e *ledger.Event) {
 	}
 }
 
+// loadRow is what is kept of a row.
+type loadRow struct {
+	Context, Worker, Segment  int64
+	QueuedUS, PickedUS, EndUS int64
+	SentUS, FirstTokenUS      ledger.Opt
+	tokens                    int64
+	first, ok, buffered       bool // the context's first attempt; a result; in one piece
+	prompt                    [16]byte
+}
+
 func (f *loadFacts) row(r *ledger.Row) {
-	f.rows = append(f.rows, ledger.Row{Context: r.Context, Attempt: r.Attempt, Worker: r.Worker, Segment: r.Segment, QueuedUS: r.QueuedUS, PickedUS: r.PickedUS,
-		SentUS: r.SentUS, FirstTokenUS: r.FirstTokenUS, EndUS: r.EndUS, Outcome: r.Outcome, Buffered: r.Buffered, PromptTokens: r.PromptTokens,
-		CompletionTokens: r.CompletionTokens, CachedTokens: r.CachedTokens, PromptCommit: r.PromptCommit})
+	x := loadRow{Context: r.Context, Worker: r.Worker, Segment: r.Segment, QueuedUS: r.QueuedUS, PickedUS: r.PickedUS, EndUS: r.EndUS, SentUS: r.SentUS,
+		FirstTokenUS: r.FirstTokenUS, tokens: r.PromptTokens.Or(0) + r.CompletionTokens.Or(0), first: r.Attempt == 1, ok: r.Outcome == ledger.OK, buffered: r.Buffered}
+	if _, err := hex.Decode(x.prompt[:], []byte(r.PromptCommit)); err != nil { // rows' commitments have so many digits, by their form
+		return
+	}
+	f.rows = append(f.rows, x)
 }
 
 // stage is a context's.
@@ -212,9 +224,9 @@ func (f *loadFacts) searched(bad *violation) {
 		}
 		done := map[int64]bool{}
 		for _, i := range rows {
-			if r := &f.rows[i]; r.Outcome == ledger.OK {
+			if r := &f.rows[i]; r.ok {
 				done[r.Context] = true
-				search.Result(r)
+				search.Result(&ledger.Row{QueuedUS: r.QueuedUS, SentUS: r.SentUS, FirstTokenUS: r.FirstTokenUS, EndUS: r.EndUS, Buffered: r.buffered})
 			}
 		}
 		for c := int64(stage) * per; c < int64(stage+1)*per; c++ {
@@ -258,20 +270,20 @@ func pairsDiffer(e *evidence) (string, string) {
 		return "", "contexts aren't pairs"
 	}
 	var bad violation
-	sent := map[string]int64{}
+	sent := map[[16]byte]int64{}
 	for i := range f.rows {
 		r := &f.rows[i]
 		if !loadgen.UniqueArm(f.cfg.Workload.Seed, r.Context) {
 			continue
 		}
-		if other, ok := sent[r.PromptCommit]; ok && other != r.Context {
+		if other, ok := sent[r.prompt]; ok && other != r.Context {
 			bad.add("context %d, which has a base of its own, sent the prompt of context %d", r.Context, other)
 		}
-		sent[r.PromptCommit] = r.Context
+		sent[r.prompt] = r.Context
 	}
 	for i := range f.rows {
 		r := &f.rows[i]
-		if other, ok := sent[r.PromptCommit]; ok && other != r.Context {
+		if other, ok := sent[r.prompt]; ok && other != r.Context {
 			bad.add("context %d sent the prompt of context %d, which has a base of its own", r.Context, other)
 		}
 	}
@@ -279,187 +291,4 @@ func pairsDiffer(e *evidence) (string, string) {
 		return bad.String(), ""
 	}
 	return "", ""
-}
-
-func loadSums(e *evidence) (string, string) {
-	a, c := e.claimed.Load, e.computed.Load
-	if (a == nil) != (c == nil) {
-		return fmt.Sprintf("load is there: %t; the config has a plan: %t", a != nil, e.config.Load != nil), ""
-	}
-	if c == nil {
-		return "", noPlan
-	}
-	own := e.facts.load.sums(c)
-	return cmp.Or(own, difference("/load", *a, *c)), ""
-}
-
-// sums takes the plan's numbers again.
-func (f *loadFacts) sums(l *ledger.Load) string {
-	f.sortByPicked()
-	type group struct {
-		results, failed, out int64
-		ttft, latency        []int64
-		noToken              int64
-	}
-	groups := make([]group, f.plan.Stages())
-	ends, done := map[lane]int64{}, map[int64]bool{}
-	for i := range f.rows {
-		if f.rows[i].Outcome == ledger.OK {
-			done[f.rows[i].Context] = true
-		}
-	}
-	var lags []int64
-	out := int64(0)
-	for i := range f.rows {
-		r := &f.rows[i]
-		g, k := &groups[f.stage(r.Context)], lane{r.Segment, r.Worker}
-		end, before := ends[k]
-		ends[k] = r.EndUS
-		if r.Attempt == 1 {
-			if !done[r.Context] {
-				g.failed++
-			}
-			if f.plan.Open() {
-				lags = append(lags, r.PickedUS-r.QueuedUS)
-				if before && end > r.QueuedUS {
-					out++
-				}
-			}
-		}
-		if r.Outcome != ledger.OK {
-			continue
-		}
-		from := r.SentUS.V
-		if f.plan.Open() {
-			from = r.QueuedUS
-		}
-		g.results++
-		g.latency = append(g.latency, r.EndUS-from)
-		if r.FirstTokenUS.OK {
-			g.ttft = append(g.ttft, r.FirstTokenUS.V-from)
-		} else {
-			g.noToken++
-		}
-	}
-	slices.Sort(lags)
-	own := cmp.Or(mismatch("/load/workers_out", l.WorkersOut, out), ownDistribution("/load/start_lag", &l.StartLag, lags, 0))
-	for i := range groups {
-		g, at := &groups[i], fmt.Sprintf("/load/stages/%d", i)
-		slices.Sort(g.ttft)
-		slices.Sort(g.latency)
-		own = cmp.Or(own, mismatch(at+"/results", l.Stages[i].Results, g.results, at+"/failed", l.Stages[i].Failed, g.failed),
-			ownDistribution(at+"/latency", &l.Stages[i].Latency, g.latency, g.failed), ownDistribution(at+"/ttft", &l.Stages[i].TTFT, g.ttft, g.failed+g.noToken))
-	}
-	return cmp.Or(own, f.tenantSums(l), f.pairSums(l), f.verdicts(l))
-}
-
-// verdicts holds what stages say of objectives against their distributions.
-func (f *loadFacts) verdicts(l *ledger.Load) string {
-	for i := range l.Stages {
-		s := &l.Stages[i]
-		kept, broken := len(f.plan.Objectives) > 0, false
-		for _, o := range f.plan.Objectives {
-			d := &s.Latency
-			if o.Metric == ledger.MetricTTFT {
-				d = &s.TTFT
-			}
-			for _, p := range percentiles {
-				if q := p.of(d); p.milli == o.Percentile {
-					kept = kept && q.UpperUS.OK && q.UpperUS.V <= o.LimitUS
-					broken = broken || q.LowerUS.OK && q.LowerUS.V > o.LimitUS || !q.LowerUS.OK && !q.ValueUS.OK && d.N > 0
-				}
-			}
-		}
-		if s.Verdict == ledger.VerdictKept && !kept || s.Verdict == ledger.VerdictBroken && !broken {
-			return fmt.Sprintf("/load/stages/%d: the verdict is %s, its distributions say kept %t, broken %t", i, s.Verdict, kept, broken)
-		}
-	}
-	return ""
-}
-
-// sortByPicked brings rows of one worker into the order in which it made them.
-func (f *loadFacts) sortByPicked() {
-	slices.SortStableFunc(f.rows, func(a, b ledger.Row) int {
-		return cmp.Or(cmp.Compare(a.Segment, b.Segment), cmp.Compare(a.PickedUS, b.PickedUS))
-	})
-}
-
-// tenantSums takes service and fairness again.
-func (f *loadFacts) tenantSums(l *ledger.Load) string {
-	if len(f.plan.Tenants) == 0 || !l.ServiceUS.OK {
-		return ""
-	}
-	pattern, n := f.plan.Pattern(), len(f.plan.Tenants)
-	sent, picked := make([]ledger.Opt, n), make([]int64, n)
-	of := func(r *ledger.Row) int { return tenantOf(pattern, r.Context) }
-	for i := range f.rows {
-		r := &f.rows[i]
-		if t := of(r); r.Attempt == 1 {
-			picked[t] = max(picked[t], r.PickedUS)
-			if r.SentUS.OK && (!sent[t].OK || r.SentUS.V < sent[t].V) {
-				sent[t] = r.SentUS
-			}
-		}
-	}
-	from, to := int64(0), slices.Min(picked)
-	for _, s := range sent {
-		from = max(from, s.V)
-	}
-	service := make([]int64, n)
-	for i := range f.rows {
-		if r := &f.rows[i]; r.Outcome == ledger.OK && r.EndUS > from && r.EndUS <= to {
-			service[of(r)] += r.PromptTokens.Or(0) + r.CompletionTokens.Or(0)
-		}
-	}
-	own := mismatch("/load/service_us", l.ServiceUS.V, to-from)
-	// Jain's index over whole numbers: service times the other tenants' weights.
-	sum, squares := new(big.Int), new(big.Int)
-	for i := range service {
-		own = cmp.Or(own, mismatch(fmt.Sprintf("/load/tenants/%d/service", i), l.Tenants[i].Service, service[i]))
-		x := big.NewInt(service[i])
-		for j, t := range f.plan.Tenants {
-			if j != i {
-				x.Mul(x, big.NewInt(t.Weight))
-			}
-		}
-		sum.Add(sum, x)
-		squares.Add(squares, x.Mul(x, x))
-	}
-	if !l.JainPPM.OK || squares.Sign() == 0 {
-		return own
-	}
-	sum.Mul(sum, sum).Mul(sum, big.NewInt(1_000_000))
-	return cmp.Or(own, mismatch("/load/jain_ppm", l.JainPPM.V, sum.Quo(sum, squares.Mul(squares, big.NewInt(int64(n)))).Int64()))
-}
-
-// pairSums takes the differences of pairs again.
-func (f *loadFacts) pairSums(l *ledger.Load) string {
-	if !f.plan.Paired {
-		return ""
-	}
-	results := map[int64]*ledger.Row{}
-	for i := range f.rows {
-		if f.rows[i].Outcome == ledger.OK {
-			results[f.rows[i].Context] = &f.rows[i]
-		}
-	}
-	var ttft, latency []int64
-	for c := int64(0); c+1 < f.cfg.Contexts; c += 2 {
-		a, b := results[c], results[c+1]
-		if a == nil || b == nil {
-			continue
-		}
-		sign := int64(1) // b is the unique one
-		if loadgen.UniqueArm(f.cfg.Workload.Seed, c) {
-			sign = -1
-		}
-		latency = append(latency, sign*((b.EndUS-b.SentUS.V)-(a.EndUS-a.SentUS.V)))
-		if a.FirstTokenUS.OK && b.FirstTokenUS.OK {
-			ttft = append(ttft, sign*((b.FirstTokenUS.V-b.SentUS.V)-(a.FirstTokenUS.V-a.SentUS.V)))
-		}
-	}
-	slices.Sort(ttft)
-	slices.Sort(latency)
-	return cmp.Or(mismatch("/load/paired/pairs", l.Paired.Pairs, int64(len(latency))), ownDistribution("/load/paired/ttft_difference", &l.Paired.TTFTDiff, ttft, 0),
-		ownDistribution("/load/paired/latency_difference", &l.Paired.LatencyDiff, latency, 0))
 }

@@ -85,7 +85,7 @@ func sampledRules() []Rule {
 	rules := slices.DeleteFunc(Rules(), func(r Rule) bool { return !slices.Contains(rowless, r.ID) })
 	for _, r := range IntegrityRules() {
 		// The others have their like among the rules of folders.
-		if slices.Contains([]string{"I-COUNT-01", "I-TOK-01", "I-RATE-01", "I-LAT-01", "I-ORA-01", "I-PEAK-01", "I-ADM-01", "I-CLAIM-02"}, r.ID) {
+		if slices.Contains([]string{"I-COUNT-01", "I-TOK-01", "I-RATE-01", "I-LAT-01", "I-ORA-01", "I-PEAK-01", "I-ADM-01", "I-LOAD-01", "I-CLAIM-02"}, r.ID) {
 			rules = append(rules, r)
 		}
 	}

@@ -47,6 +47,12 @@ func WriteTable(w io.Writer, l *ledger.Ledger) error {
 	if c.Resent > 0 {
 		add("Sent again after a kill", "%s", grouped(c.Resent))
 	}
+	if lag := &l.Times.SlotLag; lag.N > 0 {
+		add("Client's lag from free slot to request written p50 / p95", "%s / %s s", seconds(lag.P50.ValueUS), seconds(lag.P95.ValueUS))
+	}
+	if m := &l.Samples; m.ClientCPUUS.OK {
+		add("CPU time of client / server / everything else", "%s / %s / %s", orNotExposed(m.ClientCPUUS, cpuSeconds), orNotExposed(m.ServerCPUUS, cpuSeconds), orNotExposed(m.OtherCPUUS, cpuSeconds))
+	}
 	add("Client peak RSS", "%s", orNotExposed(p.ClientHWMBytes, mebibytes))
 	add("Server sampled peak RSS", "%s", orNotExposed(p.ServerRSSBytes, mebibytes))
 	add("Server sampled peak Go heap", "%s", orNotExposed(p.ServerHeapBytes, mebibytes))
@@ -172,6 +178,8 @@ func orNotExposed(o ledger.Opt, format func(int64) string) string {
 	}
 	return format(o.V)
 }
+
+func cpuSeconds(us int64) string { return seconds(ledger.Some(us)) + " s" }
 
 func seconds(us ledger.Opt) string {
 	if !us.OK {

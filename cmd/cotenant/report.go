@@ -9,10 +9,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"cotenant/internal/compare"
 	"cotenant/internal/interfere/record"
 	"cotenant/internal/ledger"
 	"cotenant/internal/probe/evidence"
@@ -36,18 +38,22 @@ type reportWritten struct {
 }
 
 func newReport() *cobra.Command {
-	var out, slo string
+	var out, slo, vary string
 	var overwrite, asJSON bool
 	c := &cobra.Command{
-		Use:   "report DIR",
+		Use:   "report DIR [B --vary AXIS]",
 		Short: "Draw a run's page: one HTML file with charts",
 		Long: "Verifies DIR, the folder of a soak or of an interference run, and draws its page: one HTML file that needs no network and no\n" +
 			"script, for a screen of any size and for print. Each number on it is a value of the ledger that the page carries, and is read back and compared before the file is\n" +
 			"written. A folder that fails verification gets no page.\n" +
+			"Of two soaks it draws one page, of B over DIR, where they are alike in all but the axis (as compare asks).\n" +
 			"A page of ours is replaced; any other file only with --overwrite.",
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(c *cobra.Command, args []string) error {
 			if out == "" {
+				if len(args) == 2 {
+					return usagef(c, "a page of two runs belongs to neither's folder: say --out FILE")
+				}
 				if _, err := os.Stat(filepath.Join(args[0], ledger.PublishedFile)); err == nil {
 					return usagef(c, "%s is a published form, in which nothing else may lie: say --out FILE", args[0])
 				}
@@ -56,7 +62,7 @@ func newReport() *cobra.Command {
 			if !strings.HasSuffix(out, ".html") { // so that no evidence can be named
 				return usagef(c, "--out %s: a page's name ends in .html", out)
 			}
-			page, err := drawPage(c, args[0], slo)
+			page, err := drawPage(c, args, slo, vary)
 			if err != nil {
 				return err
 			}
@@ -73,31 +79,46 @@ func newReport() *cobra.Command {
 	}
 	c.Flags().StringVar(&out, "out", "", "file to write, ending in .html (default: DIR/report.html)")
 	c.Flags().StringVar(&slo, "slo", "", "objective of an interference run's victims, such as p99_us=500: the page picks the smallest allocation that keeps it")
+	c.Flags().StringVar(&vary, "vary", "", "what two runs differ in: "+strings.Join(compare.Axes(), ", "))
 	c.Flags().BoolVar(&overwrite, "overwrite", false, "replace a file that isn't a page of ours")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return describe(c, "a file", "0  written", "1  could not be written", "3  the folder fails verification", "4  there are no pages of what DIR is, or it can't be read")
+	return describe(c, "a file", "0  written", "1  could not be written", "3  a folder fails verification, or two runs aren't alike", "4  there are no pages of what DIR is, or it can't be read")
 }
 
-// drawPage makes the page of what path names.
-func drawPage(c *cobra.Command, path, slo string) (*report.Page, error) {
-	if err := drawable(path); err != nil {
-		return nil, err
+// drawPage makes the page of what paths name.
+func drawPage(c *cobra.Command, paths []string, slo, vary string) (*report.Page, error) {
+	for _, path := range paths {
+		if err := drawable(path); err != nil {
+			return nil, err
+		}
 	}
 	var page *report.Page
 	var err error
+	path, matrix := paths[0], slices.ContainsFunc(paths, record.Is)
 	switch {
-	case record.Is(path):
-		page, err = report.Interfere(path, version(), slo)
-	case slo != "":
+	case len(paths) == 2 && matrix:
+		return nil, usagef(c, "two interference runs have no page together")
+	case len(paths) == 2 && vary == "":
+		return nil, usagef(c, "no axis: say --vary %s", strings.Join(compare.Axes(), "|"))
+	case len(paths) == 1 && vary != "":
+		return nil, usagef(c, "--vary is for two runs")
+	case !matrix && slo != "":
 		return nil, usagef(c, "--slo is for an interference run, which %s isn't", path)
+	case matrix:
+		page, err = report.Interfere(path, version(), slo)
+	case len(paths) == 2:
+		path = paths[0] + ", " + paths[1]
+		page, err = report.Compare(paths[0], paths[1], vary, version())
 	default:
 		page, err = report.Run(path, version())
 	}
 	switch {
-	case errors.Is(err, report.ErrObjective):
+	case errors.Is(err, report.ErrObjective), errors.Is(err, report.ErrAxis):
 		return nil, usageError(c, err)
+	case errors.Is(err, report.ErrUnlike):
+		return nil, &exit{exitNo, fmt.Errorf("%s: %w", path, err), "cotenant compare shows both values"}
 	case errors.Is(err, report.ErrRefused):
-		return nil, &exit{exitNo, fmt.Errorf("%s: %w", path, err), "cotenant verify " + path}
+		return nil, &exit{exitNo, fmt.Errorf("%s: %w", path, err), "cotenant verify " + strings.Join(paths, " ")}
 	case errors.Is(err, report.ErrUnreadable):
 		return nil, &exit{exitUnchecked, fmt.Errorf("%s: %w", path, err), ""}
 	case err != nil:

@@ -243,6 +243,15 @@ func TestBrowserInterfere(t *testing.T) {
 	lookAt(t, b, "matrix", p.HTML)
 }
 
+func TestBrowserCompare(t *testing.T) {
+	b := newBrowser(t)
+	p, err := Compare(declaredRun(t, "one", 1), declaredRun(t, "a server with quite a long name, version 1.2.3, --flag 4", 2), "server", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lookAt(t, b, "compare", p.HTML)
+}
+
 // What the browser's tests look for they find.
 func TestBrowserFinds(t *testing.T) {
 	b := newBrowser(t)

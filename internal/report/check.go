@@ -65,7 +65,7 @@ func check(page []byte, docs documents) (int, error) {
 			if s == nil {
 				continue
 			}
-			if err := compare(docs, s.at, s.unit, s.value, s.text.String()); err != nil {
+			if err := compareValue(docs, s.at, s.unit, s.value, s.text.String()); err != nil {
 				return n, err
 			}
 			n++
@@ -82,8 +82,8 @@ func attribute(e xml.StartElement, name string) string {
 	return ""
 }
 
-// compare holds one shown value against its document.
-func compare(docs documents, at, unit, value, text string) error {
+// compareValue holds one shown value against its document.
+func compareValue(docs documents, at, unit, value, text string) error {
 	v, err := docs.get(at)
 	if err != nil {
 		return err

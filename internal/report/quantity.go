@@ -12,7 +12,38 @@ import (
 	"unicode"
 )
 
-// Units of a value on a page: how its whole number is written for people. Suffix _up rounds up, for upper bounds.
+// rounding is how the last digit that is shown comes to be.
+type rounding int
+
+const (
+	nearest  rounding = iota // half away from zero
+	upward                   // of upper bounds
+	downward                 // of lower bounds
+)
+
+// roundingOf splits a unit from its suffix _up or _down.
+func roundingOf(unit string) (string, rounding) {
+	if base, ok := strings.CutSuffix(unit, "_up"); ok {
+		return base, upward
+	}
+	if base, ok := strings.CutSuffix(unit, "_down"); ok {
+		return base, downward
+	}
+	return unit, nearest
+}
+
+// opposite is the rounding of a number whose sign was taken off.
+func (r rounding) opposite() rounding {
+	switch r {
+	case upward:
+		return downward
+	case downward:
+		return upward
+	}
+	return nearest
+}
+
+// Units of a value on a page: how its whole number is written for people. A suffix _up or _down rounds outwards, for bounds.
 const (
 	unitCount = "count"
 	unitUS    = "us"
@@ -67,26 +98,26 @@ func write(v any, unit string) (string, error) {
 }
 
 func quantity(n int64, unit string) (string, error) {
-	base, up := strings.CutSuffix(unit, "_up")
+	base, round := roundingOf(unit)
 	switch base {
 	case unitCount:
 		return grouped(n), nil
 	case unitUS:
-		return duration(n, 1000, up), nil
+		return duration(n, 1000, round), nil
 	case unitNS:
-		return duration(n, 1, up), nil
+		return duration(n, 1, round), nil
 	case unitBytes:
 		return size(n), nil
 	case unitPPM:
-		return significant(n, 10_000, 3, up) + " %", nil
+		return significant(n, 10_000, 3, round) + " %", nil
 	case unitPerE6:
-		return significant(n, 1_000_000, 3, up), nil
+		return significant(n, 1_000_000, 3, round), nil
 	case unitNines:
 		return "p" + strings.TrimSuffix(strings.TrimSuffix(withPoint(strconv.FormatInt(n, 10), 1), "0"), "."), nil
 	case unitRatio:
-		return significant(n, 1_000_000, 3, up) + "×", nil
+		return significant(n, 1_000_000, 3, round) + "×", nil
 	case unitMW:
-		return significant(n, 1000, 3, up) + " W", nil
+		return significant(n, 1000, 3, round) + " W", nil
 	case unitMJ:
 		return prefixed(n, 1000, "J"), nil
 	case unitUJ:
@@ -118,31 +149,32 @@ func grouped(n int64) string {
 	return sign + s
 }
 
-// significant writes n / unit with that many significant digits, but every digit before the point, and six after it at most; rounded half
-// up, or up.
-func significant(n, unit int64, digits int, up bool) string {
+// significant writes n / unit with that many significant digits, but every digit before the point, and six after it at most; rounded as
+// told.
+func significant(n, unit int64, digits int, round rounding) string {
 	if n < 0 {
-		return "−" + significant(-n, unit, digits, false)
+		return "−" + significant(-n, unit, digits, round.opposite())
 	}
 	if n == 0 {
 		return "0"
 	}
 	decimals := 6
-	q := scaled(n, unit, decimals, up)
+	q := scaled(n, unit, decimals, round)
 	for decimals > 0 && len(q) > digits {
 		decimals--
-		q = scaled(n, unit, decimals, up)
+		q = scaled(n, unit, decimals, round)
 	}
 	return withPoint(q, decimals)
 }
 
 // scaled is n * 10^decimals / unit as a whole number's digits.
-func scaled(n, unit int64, decimals int, up bool) string {
+func scaled(n, unit int64, decimals int, round rounding) string {
 	v := new(big.Int).Mul(big.NewInt(n), new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(decimals)), nil))
 	d := big.NewInt(unit)
-	if up {
+	switch round {
+	case upward:
 		v.Add(v, new(big.Int).Sub(d, big.NewInt(1)))
-	} else {
+	case nearest:
 		v.Add(v, new(big.Int).Quo(d, big.NewInt(2)))
 	}
 	return v.Quo(v, d).String()
@@ -164,16 +196,16 @@ func withPoint(digits string, decimals int) string {
 }
 
 // duration writes n times ns nanoseconds: three significant digits up to ten minutes, then minutes and hours.
-func duration(n, ns int64, up bool) string {
+func duration(n, ns int64, round rounding) string {
 	if n < 0 {
-		return "−" + duration(-n, ns, false)
+		return "−" + duration(-n, ns, round.opposite())
 	}
 	if n == 0 {
 		return "0 s"
 	}
 	second := 1_000_000_000 / ns
 	if n >= 600*second {
-		total, err := strconv.ParseInt(scaled(n, second, 0, up), 10, 64)
+		total, err := strconv.ParseInt(scaled(n, second, 0, round), 10, 64)
 		if err != nil {
 			return ""
 		}
@@ -190,7 +222,7 @@ func duration(n, ns int64, up bool) string {
 			if u.unit == 1 {
 				return grouped(n) + " " + u.name
 			}
-			return significant(n, u.unit, 3, up) + " " + u.name
+			return significant(n, u.unit, 3, round) + " " + u.name
 		}
 	}
 	return grouped(n) + " ns"
@@ -211,7 +243,7 @@ func size(n int64) string {
 	if unit == 1 {
 		return grouped(n) + " B"
 	}
-	return significant(n, unit, 3, false) + " " + name
+	return significant(n, unit, 3, nearest) + " " + name
 }
 
 // prefixed writes n / unit with a decimal prefix.
@@ -221,7 +253,7 @@ func prefixed(n, unit int64, name string) string {
 		name string
 	}{{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
 		if unit <= math.MaxInt64/p.size && n >= unit*p.size {
-			return significant(n, unit*p.size, 3, false) + " " + p.name + name
+			return significant(n, unit*p.size, 3, nearest) + " " + p.name + name
 		}
 	}
 	for _, p := range []struct {
@@ -229,15 +261,15 @@ func prefixed(n, unit int64, name string) string {
 		name  string
 	}{{1, ""}, {1e3, "m"}, {1e6, "µ"}} {
 		if unit%p.parts == 0 && (n >= unit/p.parts || n == 0) {
-			return significant(n, unit/p.parts, 3, false) + " " + p.name + name
+			return significant(n, unit/p.parts, 3, nearest) + " " + p.name + name
 		}
 	}
-	return significant(n, unit, 3, false) + " " + name
+	return significant(n, unit, 3, nearest) + " " + name
 }
 
 // exact is a number's whole value with its unit, for a title; empty where the text says it already.
 func exact(n int64, unit string) string {
-	base, _ := strings.CutSuffix(unit, "_up")
+	base, _ := roundingOf(unit)
 	switch base {
 	case unitUS:
 		return grouped(n) + " µs"

@@ -36,7 +36,7 @@ var (
 // Page is a page with what it was made of.
 type Page struct {
 	HTML    []byte
-	Kind    string   // "soak", "interfere"
+	Kind    string   // "soak", "interfere", "compare"
 	RunIDs  []string // of the runs on it
 	Numbers int      // values that were compared with the documents
 }
@@ -53,7 +53,7 @@ func Run(dir, version string) (*Page, error) {
 		return nil, err
 	}
 	docs := documents{"a": r.doc, "v": r.verdict}
-	return render("soak", &view{docs, figures}, pageData{Title: "Soak of " + visible(r.ledger.Model), Version: version}, []string{r.ledger.RunID})
+	return render("soak", &view{docs: docs, figures: figures}, pageData{Title: "Soak of " + visible(r.ledger.Model), Version: version}, []string{r.ledger.RunID})
 }
 
 // pageData is what a template gets beside its functions.

@@ -15,9 +15,11 @@ import (
 	"strings"
 	"testing"
 
+	"cotenant/internal/compare"
 	"cotenant/internal/interfere/record"
 	"cotenant/internal/ledger"
 	"cotenant/internal/report/plot"
+	"cotenant/internal/verify"
 )
 
 const (
@@ -132,14 +134,15 @@ func means(text, unit string, want float64) error {
 	if unit == unitWall {
 		return nil // written by one call of the standard library
 	}
+	unit, round := roundingOf(unit)
 	if unit == unitRatio {
 		text, unit = strings.TrimSuffix(text, "×"), unitPerE6
 	}
 	number, suffix, _ := strings.Cut(strings.ReplaceAll(strings.ReplaceAll(text, ",", ""), "−", "-"), " ")
 	factor, ok := map[string]float64{
-		unitCount + "": 1, unitUS + "µs": 1, unitUS + "ms": 1e3, unitUS + "s": 1e6, unitUSUp + "µs": 1, unitUSUp + "ms": 1e3, unitUSUp + "s": 1e6,
+		unitCount + "": 1, unitUS + "µs": 1, unitUS + "ms": 1e3, unitUS + "s": 1e6,
 		unitBytes + "B": 1, unitBytes + "KiB": 1 << 10, unitBytes + "MiB": 1 << 20, unitBytes + "GiB": 1 << 30, unitPPM + "%": 1e4, unitPerE6 + "": 1e6,
-		unitNS + "ns": 1, unitNS + "µs": 1e3, unitNS + "ms": 1e6, unitNSUp + "ns": 1, unitNSUp + "µs": 1e3, unitNSUp + "ms": 1e6, unitUJ + "µJ": 1, unitUJ + "mJ": 1e3, unitUJ + "J": 1e6,
+		unitNS + "ns": 1, unitNS + "µs": 1e3, unitNS + "ms": 1e6, unitUJ + "µJ": 1, unitUJ + "mJ": 1e3, unitUJ + "J": 1e6,
 		unitByteS + "GB/s": 1e9, unitByteS + "TB/s": 1e12, unitOpS + "GFLOP/s": 1e9, unitOpS + "TFLOP/s": 1e12,
 		unitMW + "W": 1e3, unitMJ + "J": 1e3, unitMHz + "MHz": 1,
 	}[unit+suffix]
@@ -152,9 +155,15 @@ func means(text, unit string, want float64) error {
 	}
 	_, fraction, _ := strings.Cut(number, ".")
 	last := math.Pow(10, -float64(len(fraction))) * factor
-	if strings.HasSuffix(unit, "_up") {
-		if diff := v*factor - want; diff < -1e-6 || diff > last {
+	switch diff := v*factor - want; round {
+	case upward:
+		if diff < -1e-3 || diff > last {
 			return fmt.Errorf("%q for at most %v", text, want)
+		}
+		return nil
+	case downward:
+		if diff > 1e-3 || diff < -last {
+			return fmt.Errorf("%q for at least %v", text, want)
 		}
 		return nil
 	}
@@ -391,7 +400,7 @@ func TestRefused(t *testing.T) {
 }
 
 // rewrite changes the documents of a copied run and makes its ledger again, as a program would that is honest about what it was told.
-func rewrite(t *testing.T, dir string, config func(*ledger.Config), row func(*ledger.Row) bool, resource func(*ledger.Resource)) {
+func rewrite(t *testing.T, dir string, config func(*ledger.Config), row func(*ledger.Row) bool, resource func(*ledger.Resource), times ...string) {
 	t.Helper()
 	folder, err := ledger.OpenFolder(dir)
 	if err != nil {
@@ -441,7 +450,8 @@ func rewrite(t *testing.T, dir string, config func(*ledger.Config), row func(*le
 	if folder, err = ledger.OpenFolder(dir); err != nil {
 		t.Fatal(err)
 	}
-	events.Write(bytes.ReplaceAll(lines, []byte(old), []byte(folder.ConfigSHA256)))
+	text := strings.ReplaceAll(string(lines), old, folder.ConfigSHA256)
+	events.WriteString(strings.NewReplacer(times...).Replace(text))
 	write(ledger.EventsFile, events.Bytes())
 	l, err := folder.Summarize()
 	if err != nil {
@@ -452,6 +462,96 @@ func rewrite(t *testing.T, dir string, config func(*ledger.Config), row func(*le
 		t.Fatal(err)
 	}
 	write(ledger.LedgerFile, data)
+}
+
+// declaredRun is a copy of the good run that says what it is of, the i-th of its kind.
+func declaredRun(t *testing.T, server string, i int64) string {
+	t.Helper()
+	dir := copyRun(t, good)
+	rewrite(t, dir, func(c *ledger.Config) {
+		c.RunID = fmt.Sprintf("%032x", 1000+i)
+		c.StartedWallUS += i * 100_000_000
+		c.Declared = ledger.Declared{Server: server, Hardware: "a laptop"}
+	}, func(*ledger.Row) bool { return true }, func(*ledger.Resource) {}, `"wall_us":17960000`, fmt.Sprintf(`"wall_us":1796000%d`, i))
+	return dir
+}
+
+func TestCompare(t *testing.T) {
+	a, b := declaredRun(t, "one", 1), declaredRun(t, "</h1><img src=x>", 2)
+	p, err := Compare(a, b, "server", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := compare.Folders(a, b, "server", verify.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flat := map[string]any{}
+	part := map[string]any{}
+	flatten(t, part, c)
+	for at, x := range part {
+		flat["c:"+at] = x
+	}
+	for prefix, dir := range map[string]string{"": a, "a:": a, "b:": b} {
+		data, err := os.ReadFile(filepath.Join(dir, ledger.LedgerFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := ledger.ReadLedger(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		part := map[string]any{}
+		flatten(t, part, l)
+		for at, x := range part {
+			flat[prefix+at] = x
+		}
+	}
+	found := shownElement.FindAllStringSubmatch(string(p.HTML), -1)
+	ratios := 0
+	for _, m := range found {
+		want, ok := flat[html.UnescapeString(m[1])]
+		if !ok {
+			t.Errorf("no document has %s", m[1])
+			continue
+		}
+		if n, ok := want.(float64); ok {
+			if err := means(html.UnescapeString(m[4]), m[2], n); err != nil {
+				t.Errorf("%s: %v", m[1], err)
+			}
+		}
+		if strings.HasPrefix(m[2], unitRatio) {
+			ratios++
+		}
+	}
+	if len(found) != p.Numbers || ratios < len(c.Ratios) || ratios == 0 {
+		t.Errorf("%d values of %d, %d ratios of %d", len(found), p.Numbers, ratios, len(c.Ratios))
+	}
+	if text := string(p.HTML); strings.Contains(text, "<img") || strings.Contains(text, a) {
+		t.Error("the page has a hostile element, or says where a run lies")
+	}
+	if found := otherNumber(string(p.HTML)); found != "" {
+		t.Errorf("a number that isn't a document's: …%s…", found)
+	}
+}
+
+func TestCompareRefuses(t *testing.T) {
+	a, b := declaredRun(t, "one", 1), declaredRun(t, "two", 2)
+	if _, err := Compare(a, b, "model", "test"); !errors.Is(err, ErrUnlike) || !strings.Contains(err.Error(), "server: the runs differ in it") {
+		t.Errorf("along another axis: %v", err)
+	}
+	if _, err := Compare(a, a, "server", "test"); !errors.Is(err, ErrUnlike) {
+		t.Errorf("a run with itself: %v", err)
+	}
+	if _, err := Compare(a, b, "weather", "test"); !errors.Is(err, ErrAxis) {
+		t.Errorf("along no axis: %v", err)
+	}
+	if err := os.Truncate(filepath.Join(b, ledger.RowsFile), 100); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Compare(a, b, "server", "test"); !errors.Is(err, ErrRefused) {
+		t.Errorf("a torn run: %v", err)
+	}
 }
 
 const hostile = "</script><img src=x onerror=alert(1)>'\"&lt;{{.}}\u202e\u0007"
@@ -540,7 +640,7 @@ func TestQuantity(t *testing.T) {
 	}{
 		{0, unitUS, "0 s"}, {7, unitUS, "7 µs"}, {999, unitUS, "999 µs"}, {1000, unitUS, "1.00 ms"}, {54_712, unitUS, "54.7 ms"}, {999_949, unitUS, "1,000 ms"},
 		{5_471_234, unitUS, "5.47 s"}, {5_471_234, unitUSUp, "5.48 s"}, {599_000_000, unitUS, "599 s"}, {754_000_000, unitUS, "12 min 34 s"}, {-1500, unitUS, "−1.50 ms"},
-		{40_000_000_000, unitUS, "11 h 06 min"}, {850, unitNS, "850 ns"}, {1_234, unitNS, "1.23 µs"}, {1_231, unitNSUp, "1.24 µs"},
+		{40_000_000_000, unitUS, "11 h 06 min"}, {850, unitNS, "850 ns"}, {1_234, unitNS, "1.23 µs"}, {1_231, unitNSUp, "1.24 µs"}, {1_239, "ns_down", "1.23 µs"}, {-1_231, "ns_down", "−1.24 µs"}, {-1_239, unitNSUp, "−1.23 µs"},
 		{0, unitBytes, "0 B"}, {1023, unitBytes, "1,023 B"}, {16_778_917, unitBytes, "16.0 MiB"}, {940_000, unitPPM, "94.0 %"}, {1_000_000, unitPPM, "100 %"}, {12, unitPPM, "0.00120 %"},
 		{4_253_703_766, unitPerE6, "4,254"}, {29_521_581, unitPerE6, "29.5"}, {1_234_567, unitCount, "1,234,567"}, {-3, unitCount, "−3"},
 		{700_123, unitMW, "700 W"}, {567_000, unitMJ, "567 J"}, {1_567_000, unitMJ, "1.57 kJ"}, {1_500_000, unitRatio, "1.50×"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"slices"
+	"strings"
 
 	"cotenant/internal/ledger"
 	"cotenant/internal/report/plot"
@@ -32,7 +33,8 @@ func soakFigures(r *run) (map[string]figure, error) {
 type soakCharts struct {
 	*view
 	*run
-	x plot.Axis // over the run's time
+	x  plot.Axis // over the run's time
+	of string    // where a page has several runs, this one's letter
 }
 
 const µs = 1000 // in ns, in which time axes count
@@ -138,7 +140,7 @@ func (s *soakCharts) overTime(id, title string, height int, y plot.Axis) *plot.C
 }
 
 func (s *soakCharts) inFlight() figure {
-	f := figure{ID: "inflight", Title: "Requests in flight"}
+	f := figure{ID: "inflight" + s.of, Title: strings.TrimSpace("Requests in flight " + strings.ToUpper(s.of))}
 	gauge := s.series(ledger.SeriesRunning)
 	c := s.overTime(f.ID, f.Title, 150, plot.Linear(float64(max(s.ledger.Workers, s.ledger.Peaks.InFlight))*1.15, 4, plot.Count))
 	points := thin(s.trace.inFlight, wide)

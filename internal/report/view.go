@@ -18,6 +18,7 @@ import (
 type view struct {
 	docs    documents
 	figures map[string]figure
+	prefix  string // of places, as the page that a chart is drawn for has them; empty where that has one run
 }
 
 // figure is a chart with its words. A figure that can't be drawn has a reason instead.
@@ -33,7 +34,7 @@ func (v *view) funcs() template.FuncMap {
 	return template.FuncMap{
 		"n": v.number, "t": v.text, "bound": v.bound, "items": v.items, "is": v.is, "has": v.has, "raw": v.raw,
 		"figure": v.figure, "claim": v.claim, "why": whyText, "outcome": outcomeText, "share": v.share, "concat": concat, "list": list, "outcomeclass": outcomeClass, "seriesunit": seriesUnit,
-		"limitstimes": limitsTimes, "rateunit": rateUnit, "meter": v.meter, "within": v.within, "mechanismwords": mechanismText, "workloadwords": workloadText, "definitions": v.definitions,
+		"limitstimes": limitsTimes, "rateunit": rateUnit, "meter": v.meter, "verdict": verdictText, "within": v.within, "mechanismwords": mechanismText, "workloadwords": workloadText, "definitions": v.definitions,
 	}
 }
 
@@ -76,7 +77,7 @@ func (v *view) show(element, place, unit string, none ...string) (template.HTML,
 			title = ` title="` + exact(n, unit) + `"`
 		}
 	}
-	return template.HTML(fmt.Sprintf(`<%s class="%s" data-at="%s" data-u="%s" data-v="%s"%s>%s</%s>`, element, class, html.EscapeString(place), unit,
+	return template.HTML(fmt.Sprintf(`<%s class="%s" data-at="%s" data-u="%s" data-v="%s"%s>%s</%s>`, element, class, html.EscapeString(v.prefix+place), unit,
 		html.EscapeString(lit), title, html.EscapeString(words), element)), nil
 }
 
@@ -226,6 +227,9 @@ func (v *view) claim(place string) (template.HTML, error) {
 	}
 	switch unit {
 	case "us":
+		if id, err := v.raw(place + "/id"); err != nil || strings.HasSuffix(id, "_upper") {
+			return v.number(place+"/value", unitUSUp)
+		}
 		return v.number(place+"/value", unitUS)
 	case "bytes":
 		return v.number(place+"/value", unitBytes)

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"strings"
+
 	"cotenant/internal/interfere/record"
 	"cotenant/internal/ledger"
 )
@@ -102,3 +104,6 @@ func rateUnit(resource string) string {
 
 func mechanismText(kind string) string { return mechanismWords[kind] }
 func workloadText(kind string) string  { return workloadWords[kind] }
+
+// verdictText says on which side of 1 a ratio lies.
+func verdictText(verdict string) string { return strings.ReplaceAll(verdict, "_", " ") }

@@ -6,8 +6,8 @@ import (
 	"cotenant/internal/kvcache"
 )
 
-// Plan is the work of one step, in the shape that backend.Batch has. It is the scheduler's and valid until the next
-// Schedule; block tables in it are valid until Commit.
+// Plan is the work of one step, in the shape that backend.Batch has. It is the scheduler's and valid until the second Schedule
+// after it; block tables in it are valid until the next Commit.
 type Plan struct {
 	Tokens    []int32 // [rows]
 	Positions []int32 // [rows] position in the sequence
@@ -16,6 +16,8 @@ type Plan struct {
 	Outputs   []int32 // rows whose logits are wanted, ascending
 
 	Started []*Sequence // those that left the queue with this plan
+
+	advanced bool
 }
 
 // Work is one sequence's rows in a Plan.
@@ -30,12 +32,20 @@ type Work struct {
 	PromptFrom      int
 	Sample          bool
 	Last            bool // after this step every known token is computed
+
+	kv *kvcache.Seq // what held the pages
 }
 
 // Schedule plans a step, nil where there is nothing to compute. After it comes Commit, also where sequences ended in
-// between.
+// between; or Advance, and then one more Schedule before the first plan's Commit.
 func (s *Scheduler) Schedule(now time.Duration) *Plan {
-	p := &s.plan
+	if s.uncommitted == len(s.plans) || s.uncommitted > 0 && !s.plan.advanced {
+		panic("scheduler: Schedule before Commit or Advance")
+	}
+	s.last = (s.last + 1) % len(s.plans)
+	s.plan = &s.plans[s.last]
+	p := s.plan
+	p.advanced = false
 	p.Tokens, p.Positions, p.Slots, p.Outputs = p.Tokens[:0], p.Positions[:0], p.Slots[:0], p.Outputs[:0]
 	clear(p.Work)
 	clear(p.Started)
@@ -48,7 +58,7 @@ func (s *Scheduler) Schedule(now time.Duration) *Plan {
 		s.active = append(s.active, q)
 	}
 	if len(s.active) == 0 {
-		return nil
+		return s.drop()
 	}
 	s.step++
 	s.restoreOrder()
@@ -59,7 +69,19 @@ func (s *Scheduler) Schedule(now time.Duration) *Plan {
 		}
 	}
 	s.prefill(now)
+	if len(p.Work) == 0 {
+		s.step--
+		return s.drop()
+	}
+	s.uncommitted++
 	return p
+}
+
+// drop takes back the plan that was being made: nothing is to be computed.
+func (s *Scheduler) drop() *Plan {
+	s.last = (s.last + len(s.plans) - 1) % len(s.plans)
+	s.plan = &s.plans[s.last]
+	return nil
 }
 
 // restoreOrder takes pages from later sequences where an earlier one can't be started without. That later ones were started
@@ -127,7 +149,7 @@ func (s *Scheduler) prefill(now time.Duration) {
 		if len(s.plan.Tokens) >= s.cfg.MaxTokens || len(s.plan.Outputs) >= s.cfg.MaxOutputs {
 			return
 		}
-		if q.planned == s.step {
+		if q.planned == s.step || q.kv != nil && q.need() == 0 {
 			continue
 		}
 		if q.kv == nil {
@@ -234,8 +256,8 @@ func (s *Scheduler) firstOutput(q *Sequence) int {
 
 // put adds the next n rows of q to the plan.
 func (s *Scheduler) put(q *Sequence, n int) {
-	p := &s.plan
-	w := Work{Seq: q, Row: len(p.Tokens), Rows: n, Past: q.computed, Pages: q.kv.Pages(), Output: len(p.Outputs)}
+	p := s.plan
+	w := Work{Seq: q, Row: len(p.Tokens), Rows: n, Past: q.computed, Pages: q.kv.Pages(), Output: len(p.Outputs), kv: q.kv}
 	first := s.firstOutput(q)
 	w.PromptFrom = max(first, q.computed) + 1
 	for i := range n {
@@ -257,19 +279,42 @@ func (s *Scheduler) put(q *Sequence, n int) {
 	p.Work = append(p.Work, w)
 }
 
-// Commit says that the plan's rows were computed: keys and values are written, logits delivered.
-func (s *Scheduler) Commit() {
-	for i := range s.plan.Work {
-		w := &s.plan.Work[i]
+// Advance says that the latest plan's rows will have been computed before those of any later plan: the next one goes on from there,
+// and Append may give its sequences tokens that are to be replaced in Sequence.Tokens before the plan's Commit. Other sequences
+// don't find the rows before that.
+func (s *Scheduler) Advance() {
+	p := s.plan
+	if s.uncommitted == 0 || p.advanced {
+		panic("scheduler: Advance without a plan")
+	}
+	p.advanced = true
+	for i := range p.Work {
+		w := &p.Work[i]
 		q := w.Seq
-		if q.kv == nil {
-			continue
+		if q.kv != w.kv {
+			continue // ended or preempted
 		}
 		q.computed += w.Rows
 		if q.PromptOutputs {
 			q.outputDone = max(q.outputDone, min(q.computed, q.prompt-1))
 		}
-		s.cache.Commit(q.kv, q.Tokens[:q.computed])
 	}
-	s.plan.Work = s.plan.Work[:0]
+}
+
+// Commit says that the rows of the earliest plan without a Commit were computed: keys and values are written, logits delivered.
+func (s *Scheduler) Commit() {
+	if s.uncommitted == 0 {
+		return // nothing was planned
+	}
+	p := &s.plans[(s.last+len(s.plans)-s.uncommitted+1)%len(s.plans)]
+	if !p.advanced {
+		s.Advance()
+	}
+	s.uncommitted--
+	for i := range p.Work {
+		if w := &p.Work[i]; w.Seq.kv != nil && w.Seq.kv == w.kv {
+			s.cache.Commit(w.kv, w.Seq.Tokens[:w.Past+w.Rows])
+		}
+	}
+	p.Work = p.Work[:0]
 }

@@ -2,7 +2,8 @@
 // preemption over a kvcache.Cache. It is pure: no device, no goroutine, and the time is handed in.
 //
 // A step is Schedule (what to compute), then the model's forward pass, then Commit (it was computed), then Append for
-// each sequence that got a token, or Finish.
+// each sequence that got a token, or Finish. Where the model computes steps in order without being waited for, Advance and
+// Append of tokens that aren't known yet come before Commit, and the next step is planned meanwhile.
 //
 // Rules, checked in tests for whole timelines:
 //
@@ -55,8 +56,11 @@ type Scheduler struct {
 	active  []*Sequence // in order of arrival
 	arrived uint64
 	step    uint64
-	plan    Plan
-	stats   Stats
+	// Two plans may wait for their Commit; plan is the latest, plans[last].
+	plans             [2]Plan
+	plan              *Plan
+	last, uncommitted int
+	stats             Stats
 }
 
 // Stats counts since New, and describes the present.
@@ -83,7 +87,9 @@ func New(cfg Config, cache *kvcache.Cache) (*Scheduler, error) {
 	case cfg.QueueSeqs < 0 || cfg.QueueTokens < 0:
 		return nil, fmt.Errorf("queue bounds of %d sequences, %d tokens: want 0 or more", cfg.QueueSeqs, cfg.QueueTokens)
 	}
-	return &Scheduler{cfg: cfg, cache: cache}, nil
+	s := &Scheduler{cfg: cfg, cache: cache}
+	s.plan = &s.plans[0]
+	return s, nil
 }
 
 // CanAdd reports, as an error, why sequences of these sizes can't be taken together. It changes nothing.

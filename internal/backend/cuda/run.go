@@ -11,7 +11,8 @@ import (
 type program struct {
 	ops      []op
 	launches []*driver.Launch
-	used     int // of launches
+	names    []string // of their kernels
+	used     int      // of launches
 	runs     int
 	exec     driver.GraphExec
 }
@@ -219,8 +220,9 @@ func (g *gpu) add(p *program, name string, grid, block [3]uint32, shared uint32)
 		if err != nil {
 			return nil, err
 		}
-		p.launches = append(p.launches, l)
+		p.launches, p.names = append(p.launches, l), append(p.names, name)
 	}
+	p.names[p.used] = name
 	l := p.launches[p.used].Reset(f, grid, block, shared)
 	if p.used > 0 && g.sm == 90 {
 		l.Dependent()

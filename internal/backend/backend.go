@@ -57,7 +57,7 @@ type RoPE struct {
 
 // Batch is the work of one step: rows of tokens, grouped by sequence.
 type Batch struct {
-	Tokens    []int32 // [rows]
+	Tokens    []int32 // [rows]; what is below 0 is explained at Sampler
 	Positions []int32 // [rows] position in the sequence, from 0
 	Slots     []int32 // [rows] KV slot that receives the row's key and value
 	Seqs      []Seq   // consecutive, covering all rows
@@ -156,11 +156,14 @@ type Adjustment struct {
 	Count int32   // times in the answer
 }
 
-// Sampler is a Backend that chooses tokens where the logits are, so that nothing but ids leaves the device.
+// Sampler is a Backend that chooses tokens where the logits are, so that nothing but ids leaves the device. It doesn't wait for them:
+// a step may begin while the one before still runs, and in its Batch the token ^i stands for the i-th id of the latest Sample.
 type Sampler interface {
-	// Sample chooses a token below vocab for each row of logits [len(draws), width], and writes -1 for a row that is not
-	// finite below vocab. It may change logits. Like Read it waits for the operations before it.
-	Sample(ids []int32, logits Buffer, width, vocab int, draws []Draw) error
+	// Sample chooses a token below vocab for each row of logits [len(draws), width]; -1 where a row is not finite below vocab. It
+	// may change logits. At most two may be without their Wait.
+	Sample(logits Buffer, width, vocab int, draws []Draw)
+	// Wait waits for the earliest Sample without one, and copies what it chose. An error may be of any operation so far.
+	Wait(ids []int32) error
 }
 
 // Budgeter is a Backend whose memory others share: it says how many bytes paged KV memory may take of what is free.

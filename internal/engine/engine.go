@@ -96,9 +96,10 @@ type Engine struct {
 	kv      backend.KV
 	batch   backend.Batch
 	logits  []float32
+	chooser chooser        // nil: the host chooses
 	draws   []backend.Draw // of a step whose tokens the device chooses
 	ids     []int32
-	chooser deviceSampler // nil: the host chooses
+	flight  *scheduler.Plan // a step that runs on the device; its tokens are not known yet
 	bench   bench
 	results []result
 	checked time.Time // when memory was read last
@@ -200,7 +201,7 @@ func (e *Engine) setUp() error {
 	if e.kv, err = m.NewKV(c.PageSize, pages); err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
-	if s, ok := m.(deviceSampler); ok && s.CanSample() {
+	if s, ok := m.(chooser); ok && s.Draws() >= c.MaxSeqs {
 		e.chooser = s
 	}
 	e.counts = newCounters()

@@ -75,15 +75,23 @@ func TestBatchedEqualsAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg       Config
 		preempted bool
+		device    bool
 	}{
-		"roomy":        {Config{MaxSeqs: 8, MaxBatchTokens: 256, KVMemory: 1 << 20}, false},
-		"one by one":   {Config{MaxSeqs: 1, MaxBatchTokens: 1}, false},
-		"small chunks": {Config{MaxSeqs: 16, MaxBatchTokens: 17, PageSize: 4, KVMemory: 1 << 20}, false},
-		"tight memory": {Config{MaxSeqs: 12, MaxBatchTokens: 40, PageSize: 4, KVMemory: 8 * 260}, true},
+		"roomy":                {Config{MaxSeqs: 8, MaxBatchTokens: 256, KVMemory: 1 << 20}, false, false},
+		"one by one":           {Config{MaxSeqs: 1, MaxBatchTokens: 1}, false, false},
+		"small chunks":         {Config{MaxSeqs: 16, MaxBatchTokens: 17, PageSize: 4, KVMemory: 1 << 20}, false, false},
+		"tight memory":         {Config{MaxSeqs: 12, MaxBatchTokens: 40, PageSize: 4, KVMemory: 8 * 260}, true, false},
+		"device":               {Config{MaxSeqs: 8, MaxBatchTokens: 256, KVMemory: 1 << 20}, false, true},
+		"device, small chunks": {Config{MaxSeqs: 16, MaxBatchTokens: 17, PageSize: 4, KVMemory: 1 << 20}, false, true},
+		"device, tight memory": {Config{MaxSeqs: 12, MaxBatchTokens: 40, PageSize: 4, KVMemory: 8 * 260}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.cfg.QueueSeqs = 10000
-			e := newEngine(t, c.cfg, newFake())
+			m := newFake()
+			if c.device {
+				m = newDevice()
+			}
+			e := newEngine(t, c.cfg, m)
 			var wg sync.WaitGroup
 			for i, q := range all {
 				wg.Go(func() {
@@ -108,6 +116,9 @@ func TestBatchedEqualsAlone(t *testing.T) {
 			st := e.Stats()
 			if st.PrefixHitTokens == 0 || (st.Preemptions == 0) == c.preempted {
 				t.Errorf("%d tokens reused, %d preemptions", st.PrefixHitTokens, st.Preemptions)
+			}
+			if name == "device" && m.device.ahead == 0 {
+				t.Error("no step was started while another one ran")
 			}
 		})
 	}
@@ -169,7 +180,13 @@ func TestChoicesShareOnePrefill(t *testing.T) {
 }
 
 func TestNonFiniteRowEndsItsRequestAlone(t *testing.T) {
-	e := newEngine(t, Config{}, newFake())
+	for name, m := range map[string]*fakeModel{"host": newFake(), "device": newDevice()} {
+		t.Run(name, func(t *testing.T) { nonFiniteRow(t, m) })
+	}
+}
+
+func nonFiniteRow(t *testing.T, m *fakeModel) {
+	e := newEngine(t, Config{}, m)
 	var wg sync.WaitGroup
 	base := rep("shared base ", 4)
 	want := must(t, e, append(base, 'q'), server.Sampling{MaxTokens: 20})

@@ -75,6 +75,7 @@ type fakeModel struct {
 	eosOdds  uint64                             // one row in so many prefers EOS; 0: none
 	script   func(h uint64, position int) int32 // if set, the token that each row prefers by far
 	gate     chan struct{}                      // if set, each Forward takes one
+	device   *aheadModel                        // if set, what the engine gets: it chooses tokens itself
 
 	once    sync.Once
 	mu      sync.Mutex
@@ -201,13 +202,24 @@ func (m *fakeModel) Memory() []backend.Memory {
 
 func newFake() *fakeModel { return &fakeModel{ctx: 400, maxBatch: 512, eosOdds: 40} }
 
+// newDevice is newFake, on which tokens are chosen where they are computed.
+func newDevice() *fakeModel {
+	m := newFake()
+	m.device = &aheadModel{fakeModel: m}
+	return m
+}
+
 // newEngine runs an engine on a fake. When the test ends the engine must be idle, hold no page and break no invariant.
 func newEngine(t testing.TB, cfg Config, m *fakeModel) *Engine {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	e, err := New(cfg, func() (Runtime, error) {
 		m.note("open")
-		return Runtime{Model: m, Device: m, LogitsWidth: vocabSize + padding, Tokenizer: testTokenizer(t, false),
+		var model Model = m
+		if m.device != nil {
+			model = m.device
+		}
+		return Runtime{Model: model, Device: m, LogitsWidth: vocabSize + padding, Tokenizer: testTokenizer(t, false),
 			Close: func() error { m.note("close"); return nil }}, nil
 	})
 	if err != nil {

@@ -19,16 +19,22 @@ type result struct {
 // loop runs steps until Close.
 func (e *Engine) loop() {
 	for stop := false; !stop; {
-		var plan *scheduler.Plan
+		var idle bool
 		err := e.guard(func() error {
-			if plan, stop = e.plan(); plan == nil {
-				return nil
+			var plan *scheduler.Plan
+			if plan, stop = e.plan(); plan != nil {
+				return e.step(plan)
 			}
-			return e.step(plan)
+			if e.flight != nil && !stop {
+				return e.land()
+			}
+			idle = !stop
+			return nil
 		})
 		if err != nil {
+			e.flight = nil
 			e.latch(err)
-		} else if plan == nil && !stop {
+		} else if idle {
 			e.readMemory()
 			<-e.wake
 		}
@@ -72,37 +78,39 @@ func (e *Engine) readMemory() {
 	e.mu.Unlock()
 }
 
-// step computes a plan, samples, and hands the tokens out. An error is the device's.
+// step computes a plan. Where the device chooses the tokens, they are handed out while the next step runs; else at once. An error
+// is the device's.
 func (e *Engine) step(p *scheduler.Plan) error {
-	b := &e.batch
-	b.Tokens, b.Positions, b.Slots, b.Outputs = p.Tokens, p.Positions, p.Slots, p.Outputs
-	b.Seqs = b.Seqs[:0]
-	for i := range p.Work {
-		w := &p.Work[i]
-		b.Seqs = append(b.Seqs, backend.Seq{Row: w.Row, Rows: w.Rows, Past: w.Past, Pages: w.Pages})
-	}
-	if err := e.choose(p); err != nil {
-		return err
-	}
-	e.commit(p)
 	if time.Since(e.checked) > memoryInterval {
 		e.readMemory()
 	}
-	return nil
-}
-
-// choose computes the batch and chooses tokens: on the device where that can and no more than tokens is wanted, else here.
-func (e *Engine) choose(p *scheduler.Plan) error {
-	e.results = e.results[:0]
-	if e.chooser != nil && e.draw(p) {
-		if err := e.chooser.Sample(e.kv, &e.batch, e.vocab, e.draws, e.ids); err != nil {
+	if e.draw(p) {
+		e.fill(p)
+		if err := e.chooser.Start(e.kv, &e.batch, e.vocab, e.draws); err != nil {
 			return err
 		}
-		for i := range p.Work {
-			e.results = append(e.results, e.chosen(&p.Work[i]))
+		if e.flight != nil {
+			if err := e.land(); err != nil {
+				return err
+			}
+		}
+		e.flight = p
+		if !e.advance(p) {
+			return e.land()
 		}
 		return nil
 	}
+	if before := e.flight; before != nil {
+		if err := e.land(); err != nil {
+			return err
+		}
+		for i, t := range p.Tokens {
+			if t < 0 {
+				p.Tokens[i] = max(e.ids[^t], 0) // of a row that has no token the request has ended
+			}
+		}
+	}
+	e.fill(p)
 	width := e.rt.LogitsWidth
 	if n := len(p.Outputs) * width; cap(e.logits) < n {
 		e.logits = make([]float32, n)
@@ -111,14 +119,30 @@ func (e *Engine) choose(p *scheduler.Plan) error {
 	if err := e.rt.Model.Forward(e.kv, &e.batch, logits); err != nil {
 		return err
 	}
+	e.results = e.results[:0]
 	for i := range p.Work {
 		e.results = append(e.results, e.sample(&p.Work[i], logits))
 	}
+	e.commit(p)
 	return nil
+}
+
+// fill makes the batch of a plan.
+func (e *Engine) fill(p *scheduler.Plan) {
+	b := &e.batch
+	b.Tokens, b.Positions, b.Slots, b.Outputs = p.Tokens, p.Positions, p.Slots, p.Outputs
+	b.Seqs = b.Seqs[:0]
+	for i := range p.Work {
+		w := &p.Work[i]
+		b.Seqs = append(b.Seqs, backend.Seq{Row: w.Row, Rows: w.Rows, Past: w.Past, Pages: w.Pages})
+	}
 }
 
 // draw says how the device is to choose the plan's tokens; false where it can't.
 func (e *Engine) draw(p *scheduler.Plan) bool {
+	if e.chooser == nil {
+		return false
+	}
 	e.draws = e.draws[:0]
 	for i := range p.Work {
 		w := &p.Work[i]
@@ -129,27 +153,61 @@ func (e *Engine) draw(p *scheduler.Plan) bool {
 			continue
 		}
 		c := w.Seq.Data.(*choice)
-		d, ok := c.sampler.remote(c.length)
+		// Tokens may be one ahead of the choice's length: the one that is on its way.
+		d, ok := c.sampler.remote(len(w.Seq.Tokens) - len(c.r.prompt))
 		if !ok {
 			return false
 		}
 		e.draws = append(e.draws, d)
 	}
-	e.ids = append(e.ids[:0], make([]int32, len(e.draws))...)
 	return true
 }
 
-// chosen is what the device chose for a sequence.
-func (e *Engine) chosen(w *scheduler.Work) result {
-	if !w.Sample {
-		return result{}
+// advance lets the next step be planned while p runs; false where what it chooses must be known first.
+func (e *Engine) advance(p *scheduler.Plan) bool {
+	for i := range p.Work {
+		if w := &p.Work[i]; w.Sample && w.Seq.Data.(*choice).sampler.index != nil {
+			return false
+		}
 	}
-	id := e.ids[w.Output]
-	if id < 0 {
-		return result{err: errNonFinite}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sched.Advance()
+	for i := range p.Work {
+		w := &p.Work[i]
+		if c := w.Seq.Data.(*choice); w.Sample && !w.Seq.Ended() && c.length+1 < c.r.most {
+			e.sched.Append(w.Seq, ^int32(w.Output))
+		}
 	}
-	w.Seq.Data.(*choice).sampler.chose(id)
-	return result{token: scored{id: id}}
+	return true
+}
+
+// land waits for the step that runs and hands its tokens out.
+func (e *Engine) land() error {
+	p := e.flight
+	e.flight = nil
+	e.ids = append(e.ids[:0], make([]int32, len(p.Outputs))...)
+	if len(e.ids) > 0 {
+		if err := e.chooser.Wait(e.ids); err != nil {
+			return err
+		}
+	}
+	e.results = e.results[:0]
+	for i := range p.Work {
+		w := &p.Work[i]
+		r := result{}
+		if w.Sample {
+			r.token.id = e.ids[w.Output]
+			if r.token.id < 0 {
+				r.err = errNonFinite
+			} else {
+				w.Seq.Data.(*choice).sampler.chose(r.token.id)
+			}
+		}
+		e.results = append(e.results, r)
+	}
+	e.commit(p)
+	return nil
 }
 
 // sample turns a sequence's rows of logits into its next token, and the prompt's into log-probabilities.
@@ -170,12 +228,12 @@ func (e *Engine) sample(w *scheduler.Work, logits []float32) result {
 	return result{token: s, err: err}
 }
 
-// commit books a step that was computed.
+// commit books a step that was computed. Where it ran ahead, sequences may have a place for its token already.
 func (e *Engine) commit(p *scheduler.Plan) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range p.Work {
-		if e.results[i].err == nil {
+		if e.results[i].err == nil || p.Work[i].Seq.Ended() {
 			continue
 		}
 		// Before the pages of this step become findable.
@@ -187,6 +245,11 @@ func (e *Engine) commit(p *scheduler.Plan) {
 	}
 	work := p.Work // Commit empties the plan's slice, not the memory under it
 	e.counts.stepTokens.observe(float64(len(p.Tokens)))
+	for i := range work {
+		if w := &work[i]; w.Sample && w.Past+w.Rows < len(w.Seq.Tokens) {
+			w.Seq.Tokens[w.Past+w.Rows] = e.results[i].token.id // there was ^i
+		}
+	}
 	e.sched.Commit()
 	for i := range work {
 		w := &work[i]
@@ -203,7 +266,7 @@ func (e *Engine) commit(p *scheduler.Plan) {
 		} else {
 			ev.token, ev.hasToken = e.results[i].token, true
 			ev.finish = c.take(ev.token.id)
-			if ev.finish == running {
+			if ev.finish == running && w.Past+w.Rows == len(w.Seq.Tokens) {
 				e.sched.Append(w.Seq, ev.token.id)
 			}
 		}

@@ -20,11 +20,14 @@ type Model interface {
 	EOS() []int32 // tokens that end an answer
 }
 
-// deviceSampler is a Model that can choose tokens where it computes; *model.Model is one, on some backends.
-type deviceSampler interface {
-	CanSample() bool
-	// Sample is Forward with a token for each output instead of its logits; -1 where they are not finite.
-	Sample(kv backend.KV, b *backend.Batch, vocab int, draws []backend.Draw, ids []int32) error
+// chooser is a Model that can choose tokens where it computes, and go on while they are on their way; *model.Model is one.
+type chooser interface {
+	Draws() int // rows of a step that it can choose for; 0: it can't
+	// Start is Forward with a choice for each output, which Wait delivers, -1 where the logits are not finite. Another Start may
+	// come before that; in it the token ^i stands for the i-th choice of this one.
+	Start(kv backend.KV, b *backend.Batch, vocab int, draws []backend.Draw) error
+	// Wait returns the choices of the earliest Start with outputs without one.
+	Wait(ids []int32) error
 }
 
 // Device says what a model runs on; a backend.Backend is one. It is called on the engine's thread.

@@ -207,10 +207,11 @@ DEV u64 walk(const Row &r, Kept k, bool want, u64 fraction, u64 *part, u64 *foun
   return found[0];
 }
 
-// draw: ids[row], on the device and in page-locked memory of the host (to), = the token that the row's parameters choose; -1 where a logit isn't finite. part is best_of_chunk's; draws
-// [rows][8]: temperature, top_p, min_p (float), top_k, seed (low, high), choice, position. Grid (rows), 1024 threads.
+// draw: ids[row], on the device and in page-locked memory of the host (to), is the token that the row's parameters choose; -1 where a logit isn't finite. part is best_of_chunk's; draws
+// [rows][8]: temperature, top_p, min_p (float), top_k, seed (low, high), choice, position; choice's highest bit sends the id to
+// to[half + row]. Grid (rows), 1024 threads.
 KERNEL __launch_bounds__(1024, 1) draw(i32 *ids, i32 *to, const u32x4 *part, i32 chunks, const float *logits, i32 stride, i32 vocab,
-                                      const u32 *draws) {
+                                      const u32 *draws, i32 half) {
   __shared__ Best shared[32];
   __shared__ u64 bins[BINS], sums[32], found[2];
   begin();
@@ -221,6 +222,7 @@ KERNEL __launch_bounds__(1024, 1) draw(i32 *ids, i32 *to, const u32x4 *part, i32
   }
   b = block_best(b, shared);
   const u32 *d = draws + 8 * CTAID;
+  to += d[6] >> 31 ? half : 0;
   const float temperature = __builtin_bit_cast(float, d[0]), top_p = __builtin_bit_cast(float, d[1]), min_p = __builtin_bit_cast(float, d[2]);
   if (b.bad || !(temperature > 0.0f)) {
     if (TID == 0) ids[CTAID] = to[CTAID] = b.bad ? -1 : b.i;
@@ -237,6 +239,6 @@ KERNEL __launch_bounds__(1024, 1) draw(i32 *ids, i32 *to, const u32x4 *part, i32
   }
   if (TID == 0) found[0] = (u64)b.i;
   __syncthreads();
-  const u64 id = walk(r, k, true, uniform(d[4], d[5], d[6], d[7]), sums, found);
+  const u64 id = walk(r, k, true, uniform(d[4], d[5], d[6] & 0x7fffffffu, d[7]), sums, found);
   if (TID == 0) ids[CTAID] = to[CTAID] = (i32)id;
 }

@@ -78,33 +78,47 @@ func (m *Model) Forward(kv backend.KV, b *backend.Batch, logits []float32) error
 	if len(logits) != len(b.Outputs)*vocab {
 		return fmt.Errorf("forward: room for %d logits, %d outputs of %d", len(logits), len(b.Outputs), vocab)
 	}
-	return m.run(kv, b, func(first, n int) error { return m.be.Read(logits[first*vocab:(first+n)*vocab], m.work.logits) })
+	return m.run(kv, b, 0, func(first, n int) error { return m.be.Read(logits[first*vocab:(first+n)*vocab], m.work.logits) })
 }
 
-// CanSample reports whether the backend chooses tokens itself, by Sample.
-func (m *Model) CanSample() bool {
-	_, ok := m.be.(backend.Sampler)
-	return ok
+// Draws is how many rows of a step the backend can choose tokens for, by Start; 0 where it can't.
+func (m *Model) Draws() int {
+	if _, ok := m.be.(backend.Sampler); ok {
+		return m.work.outputs
+	}
+	return 0
 }
 
-// Sample is Forward where tokens below vocab are chosen on the device: ids[i] is the one for row b.Outputs[i] by draws[i], -1 where
-// the row's logits aren't finite.
-func (m *Model) Sample(kv backend.KV, b *backend.Batch, vocab int, draws []backend.Draw, ids []int32) error {
+// Start is Forward where tokens below vocab are chosen on the device, by draws[i] for row b.Outputs[i], and not waited for: Wait
+// returns them. Another Start may come before, whose tokens ^i stand for the i-th choice of this one.
+func (m *Model) Start(kv backend.KV, b *backend.Batch, vocab int, draws []backend.Draw) error {
 	s, ok := m.be.(backend.Sampler)
 	if !ok {
-		return errors.New("sample: the backend has no sampler")
+		return errors.New("start: the backend has no sampler")
 	}
-	if len(draws) != len(b.Outputs) || len(ids) != len(draws) || vocab < 1 || vocab > m.cfg.VocabSize {
-		return fmt.Errorf("sample: %d draws, %d ids, %d outputs, vocabulary %d of %d", len(draws), len(ids), len(b.Outputs), vocab, m.cfg.VocabSize)
+	if len(draws) != len(b.Outputs) || len(draws) > m.work.outputs || vocab < 1 || vocab > m.cfg.VocabSize {
+		return fmt.Errorf("start: %d draws, %d outputs of at most %d, vocabulary %d of %d", len(draws), len(b.Outputs), m.work.outputs, vocab, m.cfg.VocabSize)
 	}
-	return m.run(kv, b, func(first, n int) error {
-		return s.Sample(ids[first:first+n], m.work.logits, m.cfg.VocabSize, vocab, draws[first:first+n])
+	known := m.drawn
+	m.drawn = len(draws)
+	return m.run(kv, b, known, func(first, n int) error {
+		s.Sample(m.work.logits, m.cfg.VocabSize, vocab, draws)
+		return nil
 	})
 }
 
-// run computes a step and calls take for each part of the outputs whose logits are in work.logits.
-func (m *Model) run(kv backend.KV, b *backend.Batch, take func(first, n int) error) error {
-	if err := m.check(kv.Config(), b); err != nil {
+// Wait returns what the earliest Start without a Wait chose, -1 where a row's logits aren't finite. A Start without outputs has none.
+func (m *Model) Wait(ids []int32) error {
+	if err := m.be.(backend.Sampler).Wait(ids); err != nil {
+		return fmt.Errorf("wait: %w", err)
+	}
+	return nil
+}
+
+// run computes a step and calls take for each part of the outputs whose logits are in work.logits. Tokens may stand for drawn
+// choices.
+func (m *Model) run(kv backend.KV, b *backend.Batch, drawn int, take func(first, n int) error) error {
+	if err := m.check(kv.Config(), b, drawn); err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
 	if err := m.be.Begin(b); err != nil {
@@ -169,7 +183,7 @@ func (m *Model) outputs(first, n int) {
 
 // check reports a batch that doesn't fit together, the model or its KV memory: the backend would panic or read another
 // sequence's memory.
-func (m *Model) check(kv backend.KVConfig, b *backend.Batch) error {
+func (m *Model) check(kv backend.KVConfig, b *backend.Batch, drawn int) error {
 	rows := len(b.Tokens)
 	if want := m.kvConfig(kv.PageSize, kv.Pages); kv != want {
 		return fmt.Errorf("KV memory is of shape %+v, the model's is %+v", kv, want)
@@ -186,7 +200,7 @@ func (m *Model) check(kv backend.KVConfig, b *backend.Batch) error {
 		}
 	}
 	for i, t := range b.Tokens {
-		if t < 0 || int(t) >= m.cfg.VocabSize {
+		if t < 0 && int(^t) >= drawn || int(t) >= m.cfg.VocabSize {
 			return fmt.Errorf("row %d: token %d is not below the vocabulary's %d", i, t, m.cfg.VocabSize)
 		}
 		if p := b.Positions[i]; p < 0 || int(p) >= m.ctx {

@@ -46,6 +46,7 @@ type Model struct {
 	norm   backend.Vector
 	layer  []layer
 	work   workspace
+	drawn  int // choices of the latest Start
 	eos    []int32
 	file   *weights.File
 	info   Info

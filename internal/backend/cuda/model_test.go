@@ -82,8 +82,12 @@ func (m *loaded) greedy(t testing.TB, prompts [][]int32, most int) [][]int32 {
 			active = append(active, i)
 		}
 		ids := make([]int32, len(b.Outputs))
-		if m.CanSample() {
-			if err := m.Sample(m.kv, b, m.Tokenizer().VocabSize(), make([]backend.Draw, len(ids)), ids); err != nil {
+		if m.Draws() > 0 {
+			err := m.Start(m.kv, b, m.Tokenizer().VocabSize(), make([]backend.Draw, len(ids)))
+			if err == nil {
+				err = m.Wait(ids)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 		} else {

@@ -64,7 +64,7 @@ func (g *gpu) Embed(dst backend.Buffer, m backend.Matrix) {
 	o := op{kind: opEmbed, dst: bufferOf(dst, name), m: matrixOf(m, name), rows: g.step.l.rows}
 	fits(name, o.dst, o.rows, o.m.cols)
 	for i, t := range g.step.tokens {
-		if t < 0 || int(t) >= o.m.rows {
+		if int(t) >= o.m.rows || t < 0 && int(^t) >= g.samples.rows {
 			g.fail(fmt.Errorf("embed: token %d of row %d is outside the vocabulary of %d", t, i, o.m.rows))
 			return
 		}

@@ -48,7 +48,11 @@ func TestProfile(t *testing.T) {
 		}
 		step := func() {
 			ids := make([]int32, c.seqs)
-			if err := m.Sample(kv, b, m.Config().VocabSize, make([]backend.Draw, c.seqs), ids); err != nil {
+			err := m.Start(kv, b, m.Config().VocabSize, make([]backend.Draw, c.seqs))
+			if err == nil {
+				err = m.Wait(ids)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -15,7 +15,15 @@ type sampling struct {
 	rows   int
 	old    [][]byte // hosts that were too small; graphs may write to them
 	part   scratch
+
+	// Two samples may be on their way; each has a half of host, and an event that says that it is there.
+	there [2]driver.Event
+	turn  int // of the next Sample
+	away  int // how many were not waited for
 }
+
+// secondHalf marks draws of the samples whose ids go to the second half of host (kernels/sample.cu).
+const secondHalf = -1 << 31
 
 const chunk = 4096 // of kernels/sample.cu
 
@@ -24,20 +32,26 @@ func (s *sampling) ids(g *gpu, rows int) (driver.Pointer, error) {
 	if rows <= s.rows {
 		return s.device, nil
 	}
-	rows = max(rows, 2*s.rows, 1024)
+	rows = max(rows, 2*s.rows, 2*g.opt.Rows, 1024)
 	var err error
 	if s.device, err = g.mem.alloc("workspace", 4*int64(rows)); err != nil {
 		return 0, err
 	}
-	host, err := g.d.AllocHost(4 * rows)
+	host, err := g.d.AllocHost(2 * 4 * rows)
 	if err != nil {
 		return 0, err
 	}
 	if s.host != nil {
 		s.old = append(s.old, s.host)
 	}
-	s.host = host
-	s.rows = rows
+	s.host, s.rows = host, rows
+	for i := range s.there {
+		if s.there[i] == 0 {
+			if s.there[i], err = g.d.CreateEvent(driver.EventDisableTiming); err != nil {
+				return 0, err
+			}
+		}
+	}
 	return s.device, nil
 }
 
@@ -49,15 +63,21 @@ func (s *sampling) close(d *driver.Driver) error {
 		}
 	}
 	s.old, s.host = nil, nil
+	for _, e := range s.there {
+		if e != 0 {
+			err = errors.Join(err, d.DestroyEvent(e))
+		}
+	}
 	return err
 }
 
 // Sample implements backend.Sampler.
-func (g *gpu) Sample(ids []int32, logits backend.Buffer, width, vocab int, draws []backend.Draw) error {
+func (g *gpu) Sample(logits backend.Buffer, width, vocab int, draws []backend.Draw) {
 	const name = "Sample"
+	m := &g.samples
 	o := op{kind: opSample, src: bufferOf(logits, name), rows: g.padded(len(draws)), n: vocab, first: width}
-	if len(ids) != len(draws) || len(draws) > g.step.outs || vocab < 1 || vocab > width {
-		misfit(name, "%d ids, %d draws of %d outputs, vocabulary %d of %d", len(ids), len(draws), g.step.outs, vocab, width)
+	if len(draws) < 1 || len(draws) > g.step.outs || vocab < 1 || vocab > width || m.away == len(m.there) {
+		misfit(name, "%d draws of %d outputs, vocabulary %d of %d, %d samples on their way", len(draws), g.step.outs, vocab, width, m.away)
 	}
 	fits(name, o.src, o.rows, width)
 	g.wide(o.src)
@@ -67,14 +87,29 @@ func (g *gpu) Sample(ids []int32, logits backend.Buffer, width, vocab int, draws
 	o.adjust = g.packDraws(draws)
 	g.record(o)
 	g.flush()
+	if g.err == nil {
+		g.fail(g.d.RecordEvent(m.there[m.turn], g.stream))
+	}
+	m.turn = 1 - m.turn
+	m.away++
+}
+
+// Wait implements backend.Sampler.
+func (g *gpu) Wait(ids []int32) error {
+	m := &g.samples
+	if m.away == 0 || len(ids) > m.rows {
+		misfit("Wait", "for %d ids of %d, %d samples on their way", len(ids), m.rows, m.away)
+	}
 	if g.err != nil {
 		return g.err
 	}
-	if err := g.d.SynchronizeStream(g.stream); err != nil {
+	half := m.turn ^ m.away&1 // of two the older, which is turn's; else the other
+	m.away--
+	if err := g.d.SynchronizeEvent(m.there[half]); err != nil {
 		g.fail(err)
 		return g.err
 	}
-	copy(ids, words(g.samples.host))
+	copy(ids, words(m.host)[half*m.rows:])
 	return nil
 }
 
@@ -84,11 +119,18 @@ func (g *gpu) packDraws(draws []backend.Draw) (adjust bool) {
 	l := &s.l
 	s.in = s.in[:l.entries]
 	clear(s.in[l.draws:])
+	half := int32(0)
+	if g.samples.turn == 1 {
+		half = secondHalf
+	}
+	for i := range l.outs {
+		s.in[l.draws+8*i+6] = half
+	}
 	for i := range draws {
 		d := &draws[i]
 		w := s.in[l.draws+8*i:]
 		w[0], w[1], w[2], w[3] = word(d.Temperature), word(d.TopP), word(d.MinP), d.TopK
-		w[4], w[5], w[6], w[7] = int32(uint32(d.Seed)), int32(uint32(d.Seed>>32)), d.Choice, d.Position
+		w[4], w[5], w[6], w[7] = int32(uint32(d.Seed)), int32(uint32(d.Seed>>32)), d.Choice|half, d.Position
 		p := s.in[l.penalties+4*i:]
 		p[0], p[1], p[2] = word(d.Repetition), word(d.Frequency), word(d.Presence)
 		for _, a := range d.Adjust {
@@ -140,6 +182,6 @@ func (g *gpu) buildSample(p *program, o *op) error {
 		return err
 	}
 	l.Set(0, uint64(ids)).Set(1, hostAddress(m.host)).Set(2, uint64(part)).Set(3, uint64(chunks))
-	l.Set(4, uint64(o.src.p)).Set(5, uint64(width)).Set(6, uint64(vocab)).Set(7, s.word(s.l.draws))
+	l.Set(4, uint64(o.src.p)).Set(5, uint64(width)).Set(6, uint64(vocab)).Set(7, s.word(s.l.draws)).Set(8, uint64(m.rows))
 	return nil
 }

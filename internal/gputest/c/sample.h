@@ -83,7 +83,7 @@ static int draw_one(const float *logits, int vocab, float top, const uint32_t *d
         sum = kept;
     }
     qsort(t, n, sizeof *t, by_id);
-    double u = philox_uniform(d[4], d[5], d[6], d[7]) * sum;
+    double u = philox_uniform(d[4], d[5], d[6] & 0x7fffffff, d[7]) * sum;
     int i = 0;
     for (; i < n - 1 && u >= t[i].weight; i++) u -= t[i].weight;
     int id = t[i].id;
@@ -105,7 +105,7 @@ static CUresult run_draw(struct node *k) {
             if (v > best) { best = v; id = part[1]; }
         }
         memcpy(&temperature, draws, 4);
-        ids[r] = host[r] = bad ? -1 : temperature > 0 ? draw_one(logits, vocab, best, draws) : id;
+        ids[r] = host[(draws[6] >> 31 ? I32(8) : 0) + r] = bad ? -1 : temperature > 0 ? draw_one(logits, vocab, best, draws) : id;
     }
     return 0;
 }

@@ -50,6 +50,43 @@ template <class T> DEV void norm_row(T *dst, const float *x, const float *w, i32
 KERNEL __launch_bounds__(256) rms_norm(u16 *dst, const float *x, const float *w, i32 width, float eps) { norm_row(dst, x, w, width, eps); }
 KERNEL __launch_bounds__(256) rms_norm_f32(float *dst, const float *x, const float *w, i32 width, float eps) { norm_row(dst, x, w, width, eps); }
 
+// rms_norm of a width that is a multiple of 4 and at most 4 * threads * quads: a row is read once, four elements at a time. The
+// weights are there before the row is.
+template <int QUADS> DEV void norm_quads(u16 *dst, const float *x, const float *w, i32 width, float eps) {
+  __shared__ float part[32];
+  const i32 quads = width / 4;
+  const f32x4 *row = (const f32x4 *)(x + (i64)CTAID * width);
+  f32x4 v[QUADS], g[QUADS];
+  dependents_may_launch();
+#pragma unroll
+  for (int j = 0; j < QUADS; j++) {
+    const i32 i = TID + j * NTID;
+    if (i < quads) g[j] = ((const f32x4 *)w)[i];
+  }
+  wait_for_earlier();
+  float sum = 0.0f;
+#pragma unroll
+  for (int j = 0; j < QUADS; j++) {
+    const i32 i = TID + j * NTID;
+    v[j] = i < quads ? row[i] : (f32x4){0, 0, 0, 0};
+  }
+#pragma unroll
+  for (int j = 0; j < QUADS; j++) sum += v[j].x * v[j].x + v[j].y * v[j].y + v[j].z * v[j].z + v[j].w * v[j].w;
+  sum = warp_sum(sum);
+  if ((TID & 31) == 0) part[TID >> 5] = sum;
+  __syncthreads();
+  sum = warp_sum((TID & 31) < NTID / 32 ? part[TID & 31] : 0.0f);
+  const float scale = rsqrt(sum / (float)width + eps);
+  u32x2 *out = (u32x2 *)(dst + (i64)CTAID * width);
+#pragma unroll
+  for (int j = 0; j < QUADS; j++) {
+    const i32 i = TID + j * NTID;
+    if (i < quads) out[i] = (u32x2){pack_bf16(v[j].x * scale * g[j].x, v[j].y * scale * g[j].y), pack_bf16(v[j].z * scale * g[j].z, v[j].w * scale * g[j].w)};
+  }
+}
+KERNEL __launch_bounds__(256) rms_norm_1(u16 *dst, const float *x, const float *w, i32 width, float eps) { norm_quads<1>(dst, x, w, width, eps); }
+KERNEL __launch_bounds__(1024) rms_norm_2(u16 *dst, const float *x, const float *w, i32 width, float eps) { norm_quads<2>(dst, x, w, width, eps); }
+KERNEL __launch_bounds__(256) rms_norm_4(u16 *dst, const float *x, const float *w, i32 width, float eps) { norm_quads<4>(dst, x, w, width, eps); }
 
 // rope_store: norms (where there are weights) and rotates the queries and keys of a row in place, and writes its keys and
 // values to its slot; slot -1 stores nothing, nor does a null kv. Grid (rows, ceil((heads + 2*kv_heads) / 8)), a warp a head; dim
@@ -97,6 +134,74 @@ KERNEL __launch_bounds__(256) rope_store(u16 *qkv, u16 *kv, const float *cos, co
     if (store) store[i] = out;
   }
 }
+
+// rope_store_vec is rope_store for heads of 64 or 128 that rotate whole: a thread has four elements of a head, two pairs, so that a
+// head is half a warp or a warp. Grid (ceil(rows * heads' threads / 256)).
+template <int DIM> DEV void rope_vec(u16 *qkv, u16 *kv, const float *cos, const float *sin, const float *q_norm, const float *k_norm,
+                                     const i32 *positions, const i32 *slots, float eps, i32 heads, i32 kv_heads, i32 rows, i32 interleaved,
+                                     i32 page_size) {
+  constexpr i32 LANES = DIM / 4, HALF = DIM / 2;
+  const i32 all = heads + 2 * kv_heads;
+  const i64 unit = ((i64)CTAID * 256 + TID) / LANES;
+  const bool live = unit < (i64)rows * all;
+  const i32 lane = TID % LANES, head = live ? (i32)(unit % all) : 0, row = live ? (i32)(unit / all) : 0;
+  begin();
+  u16 *in = qkv + ((i64)row * all + head) * DIM;
+  const bool is_value = head >= heads + kv_heads, is_key = !is_value && head >= heads;
+  // a and b hold two neighbours each. Halves: elements 2*lane and HALF + 2*lane; else 4*lane and 4*lane + 2.
+  const i32 ia = interleaved ? 4 * lane : 2 * lane, ib = interleaved ? ia + 2 : ia + HALF;
+  const u32 pa = *(const u32 *)(in + ia), pb = *(const u32 *)(in + ib);
+  float a0 = bf16_lo(pa), a1 = bf16_hi(pa), b0 = bf16_lo(pb), b1 = bf16_hi(pb);
+  const float *w = is_value ? nullptr : is_key ? k_norm : q_norm;
+  if (q_norm) {
+    float sum = a0 * a0 + a1 * a1 + b0 * b0 + b1 * b1;
+#pragma unroll
+    for (int m = LANES / 2; m; m >>= 1) sum += shfl_xor(sum, m);
+    if (w) {
+      const float scale = rsqrt(sum / (float)DIM + eps);
+      a0 *= scale * w[ia];
+      a1 *= scale * w[ia + 1];
+      b0 *= scale * w[ib];
+      b1 *= scale * w[ib + 1];
+    }
+  }
+  if (!is_value) {
+    const f32x2 c = ((const f32x2 *)(cos + (i64)positions[row] * HALF))[lane], s = ((const f32x2 *)(sin + (i64)positions[row] * HALF))[lane];
+    if (interleaved) {
+      const float t0 = a0 * c.x - a1 * s.x, t1 = b0 * c.y - b1 * s.y;
+      a1 = a1 * c.x + a0 * s.x;
+      b1 = b1 * c.y + b0 * s.y;
+      a0 = t0;
+      b0 = t1;
+    } else {
+      const float t0 = a0 * c.x - b0 * s.x, t1 = a1 * c.y - b1 * s.y;
+      b0 = b0 * c.x + a0 * s.x;
+      b1 = b1 * c.y + a1 * s.y;
+      a0 = t0;
+      a1 = t1;
+    }
+  }
+  const u32 oa = pack_bf16(a0, a1), ob = pack_bf16(b0, b1);
+  if (!live) return;
+  if (!is_value) {
+    *(u32 *)(in + ia) = oa;
+    *(u32 *)(in + ib) = ob;
+  }
+  const i32 slot = slots[row];
+  if (head < heads || slot < 0) return;
+  const i64 page = slot / page_size, at = slot % page_size, kv_head = is_value ? head - heads - kv_heads : head - heads;
+  u16 *store = kv + (((page * kv_heads + kv_head) * 2 + is_value) * page_size + at) * DIM;
+  *(u32 *)(store + ia) = oa;
+  *(u32 *)(store + ib) = ob;
+}
+#define ROPE_VEC(DIM)                                                                                                                      \
+  KERNEL __launch_bounds__(256) rope_store_##DIM(u16 *qkv, u16 *kv, const float *cos, const float *sin, const float *q_norm,               \
+                                                 const float *k_norm, const i32 *positions, const i32 *slots, float eps, i32 heads,        \
+                                                 i32 kv_heads, i32 rows, i32 interleaved, i32 page_size) {                                 \
+    rope_vec<DIM>(qkv, kv, cos, sin, q_norm, k_norm, positions, slots, eps, heads, kv_heads, rows, interleaved, page_size);                \
+  }
+ROPE_VEC(64)
+ROPE_VEC(128)
 
 // swiglu: dst[row] = silu(gate) * up of a row [gate (width) | up (width)]. Grid (ceil(width / 256), rows).
 KERNEL __launch_bounds__(256) swiglu(u16 *dst, const u16 *gate_up, i32 width) {

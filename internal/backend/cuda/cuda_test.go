@@ -282,3 +282,50 @@ func TestLayer(t *testing.T) {
 		})
 	}
 }
+
+// A row's logits are the same, bit for bit, however many rows decode beside it and whether prompts do too.
+func TestRowsAreIndependent(t *testing.T) {
+	s := shapes["qwen2"]
+	const rows, pages = 140, 200
+	g := open(t, Options{Rows: 128})
+	l := newLayer(t, g, s, rows, pages)
+	q := newSequences(pages, s.vocab)
+	var fill [][2]int
+	for i := range 66 {
+		fill = append(fill, [2]int{i, 1 + i%2})
+	}
+	l.logits(t, q.batch(fill...))
+	var want []float32
+	counts := []int{1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 24, 31, 32, 33, 40, 47, 48, 63, 64, 65}
+	for _, n := range counts {
+		// The same token at the same place of sequence 0 each time, beside n-1 others.
+		b := &backend.Batch{}
+		for i := range n {
+			at := q.past[i]
+			b.Tokens = append(b.Tokens, int32(17*i%s.vocab))
+			b.Positions = append(b.Positions, int32(at))
+			b.Slots = append(b.Slots, q.pages[i][at/16]*16+int32(at%16))
+			b.Seqs = append(b.Seqs, backend.Seq{Row: i, Rows: 1, Past: at, Pages: q.pages[i]})
+			b.Outputs = append(b.Outputs, int32(i))
+		}
+		if n%3 == 0 { // a prompt besides
+			row := len(b.Tokens)
+			for r := range 20 {
+				b.Tokens = append(b.Tokens, int32(r))
+				b.Positions = append(b.Positions, int32(r))
+				b.Slots = append(b.Slots, q.free[r/16]*16+int32(r%16))
+			}
+			b.Seqs = append(b.Seqs, backend.Seq{Row: row, Rows: 20, Pages: q.free[:2]})
+		}
+		got := l.logits(t, b)[:s.vocab]
+		if want == nil {
+			want = got
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("beside %d rows logit %d is %v, alone %v", n-1, i, got[i], want[i])
+				break
+			}
+		}
+	}
+}

@@ -250,11 +250,18 @@ func (g *gpu) buildEmbed(p *program, o *op) error {
 }
 
 func (g *gpu) buildNorm(p *program, o *op) error {
-	name := "rms_norm"
-	if o.dst == o.src {
+	name, block := "rms_norm", 256
+	switch {
+	case o.dst == o.src:
 		name = "rms_norm_f32"
+	case o.n%4 == 0 && o.n <= 4*256:
+		name, block = "rms_norm_1", (o.n/4+31)&^31
+	case o.n%4 == 0 && o.n <= 4*256*4 && o.rows > g.sms:
+		name = "rms_norm_4"
+	case o.n%4 == 0 && o.n <= 4*1024*2:
+		name, block = "rms_norm_2", (o.n/8+31)&^31
 	}
-	l, err := g.add(p, name, grid(o.rows, 1), threads(256), 0)
+	l, err := g.add(p, name, grid(o.rows, 1), threads(block), 0)
 	if err != nil {
 		return err
 	}
@@ -268,11 +275,16 @@ func (g *gpu) buildRoPE(p *program, r, norm *op) error {
 	if o == nil {
 		o = norm
 	}
-	l, err := g.add(p, "rope_store", grid(o.rows, (o.a.Heads+2*o.a.KVHeads+7)/8), threads(256), 0)
+	all, s := o.a.Heads+2*o.a.KVHeads, &g.step
+	name, blocks := "rope_store", grid(o.rows, (all+7)/8)
+	vector := r != nil && (o.a.HeadDim == 64 || o.a.HeadDim == 128) && r.rope.dim == o.a.HeadDim
+	if vector {
+		name, blocks = fmt.Sprintf("rope_store_%d", o.a.HeadDim), grid((o.rows*all*o.a.HeadDim/4+255)/256, 1)
+	}
+	l, err := g.add(p, name, blocks, threads(256), 0)
 	if err != nil {
 		return err
 	}
-	s := &g.step
 	l.Set(0, uint64(o.dst.p)).Set(6, s.word(s.l.positions)).Set(7, s.word(s.l.slots)).Set(8, 0)
 	l.Set(9, uint64(o.a.Heads)).Set(10, uint64(o.a.KVHeads)).Set(11, uint64(o.a.HeadDim))
 	var pages, cos, sin, q, k uint64
@@ -289,6 +301,10 @@ func (g *gpu) buildRoPE(p *program, r, norm *op) error {
 		l.Set(8, bits32(norm.eps))
 	}
 	l.Set(1, pages).Set(2, cos).Set(3, sin).Set(4, q).Set(5, k)
+	if vector {
+		l.Set(11, uint64(o.rows)).Set(12, uint64(interleaved)).Set(13, uint64(pageSize))
+		return nil
+	}
 	l.Set(12, uint64(dim)).Set(13, uint64(interleaved)).Set(14, uint64(pageSize))
 	return nil
 }

@@ -54,8 +54,10 @@ static CUresult run_norm(struct node *k, int narrow) {
     return 0;
 }
 
-static CUresult run_rope_store(struct node *k) {
-    int rows = k->grid[0], heads = I32(9), kv_heads = I32(10), dim = I32(11), turn = I32(12), interleaved = I32(13), size = I32(14), all = heads + 2 * kv_heads;
+// The general kernel has its head dim among its parameters, the others in their name.
+static CUresult run_rope_store(struct node *k, int named) {
+    int rows = named ? I32(11) : (int)k->grid[0], heads = I32(9), kv_heads = I32(10), dim = named ? named : I32(11), turn = named ? named : I32(12),
+        interleaved = I32(named ? 12 : 13), size = I32(named ? 13 : 14), all = heads + 2 * kv_heads;
     uint16_t *qkv = AT(uint16_t, 0, (size_t)rows * all * dim);
     int32_t *positions = AT(int32_t, 6, rows), *slots = AT(int32_t, 7, rows);
     float *norms[2] = {AT_OR_NULL(float, 4, dim), AT_OR_NULL(float, 5, dim)};
@@ -235,9 +237,10 @@ static CUresult run_attend(struct node *k, int many) {
 static int run_engine(struct node *k, CUresult *code) {
     const char *name = k->f->name;
     if (!strcmp(name, "embed")) *code = run_embed(k);
-    else if (!strcmp(name, "rms_norm")) *code = run_norm(k, 1);
+    else if (!strcmp(name, "rms_norm") || !strcmp(name, "rms_norm_1") || !strcmp(name, "rms_norm_2") || !strcmp(name, "rms_norm_4")) *code = run_norm(k, 1);
     else if (!strcmp(name, "rms_norm_f32")) *code = run_norm(k, 0);
-    else if (!strcmp(name, "rope_store")) *code = run_rope_store(k);
+    else if (!strcmp(name, "rope_store")) *code = run_rope_store(k, 0);
+    else if (starts(name, "rope_store_")) *code = run_rope_store(k, atoi(name + 11));
     else if (!strcmp(name, "swiglu")) *code = run_swiglu(k);
     else if (!strcmp(name, "gather")) *code = run_gather(k);
     else if (!strcmp(name, "f32_to_bf16")) *code = run_to_bf16(k, 0);

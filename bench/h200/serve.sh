@@ -50,8 +50,8 @@ for shape in "${@:-0.5b}"; do
 	step "$shape-warm" 200 64 8 --base-tokens 432 --unique --seed 1
 	step "$shape-ttft" 40 1 1 --base-tokens 432 --unique --seed 2
 	step "$shape-alone" 4 1 257 --base-tokens 432 --unique --seed 3
-	step "$shape-streams64" 64 64 512 --base-tokens 64 --unique --seed 4
-	step "$shape-streams64-again" 64 64 512 --base-tokens 64 --unique --seed 5
+	step "$shape-streams64" 64 64 512 --base-tokens 160 --unique --seed 4
+	step "$shape-streams64-again" 64 64 512 --base-tokens 160 --unique --seed 5
 	step "$shape-unique64" $many 64 8 --base-tokens 432 --unique --seed 6
 	step "$shape-unique256" $many 256 8 --base-tokens 432 --unique --seed 7
 	step "$shape-shared256" $((2 * many)) 256 8 --base-tokens 432 --seed 8

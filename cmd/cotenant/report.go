@@ -105,7 +105,7 @@ func drawPage(c *cobra.Command, paths []string, slo, vary string) (*report.Page,
 	case !matrix && slo != "":
 		return nil, usagef(c, "--slo is for an interference run, which %s isn't", path)
 	case matrix:
-		page, err = report.Interfere(path, version(), slo)
+		page, err = drawMatrix(path, slo)
 	case len(paths) == 2:
 		path = paths[0] + ", " + paths[1]
 		page, err = report.Compare(paths[0], paths[1], vary, version())
@@ -125,6 +125,15 @@ func drawPage(c *cobra.Command, paths []string, slo, vary string) (*report.Page,
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return page, nil
+}
+
+// drawMatrix makes the page of an interference run.
+func drawMatrix(path, slo string) (*report.Page, error) {
+	f, err := record.Load(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", report.ErrUnreadable, err)
+	}
+	return report.Interfere(f, f.Verify(), version(), slo)
 }
 
 // drawable refuses evidence of kinds that have no page, by name.

@@ -236,7 +236,7 @@ func TestBrowserSoak(t *testing.T) {
 
 func TestBrowserInterfere(t *testing.T) {
 	b := newBrowser(t)
-	p, err := Interfere(matrix, "test", "p99_us=150")
+	p, err := matrixPageOf(t, matrix, "p99_us=150")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"cotenant/internal/interfere/record"
 	"cotenant/internal/report/plot"
+	"cotenant/internal/verify"
 )
 
 // matrixPage is what the page of an interference run is laid out from. It holds places, words of our own and pictures, never a number to show.
@@ -79,14 +80,13 @@ type folder struct {
 	samples map[string][]int64
 }
 
-// Interfere makes the page of an interference run's folder. objective is as `--slo` has it, empty for none. Errors as Run's.
-func Interfere(dir, version, objective string) (*Page, error) {
-	f, err := record.Load(dir)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
+// Interfere makes the page of an interference run that was judged: every rule has to hold. objective is as `--slo` has it, empty for none. An
+// error wraps ErrRefused where a rule fails, ErrObjective where that is none.
+func Interfere(f *record.Folder, judged *record.Report, version, objective string) (*Page, error) {
+	if again := f.Verify(); !again.Holds || f.Ledger == nil {
+		return nil, refusedMatrix(again)
 	}
-	judged := f.Verify()
-	if !judged.Holds {
+	if !judged.Holds || judged.RunID != f.Plan.RunID {
 		return nil, refusedMatrix(judged)
 	}
 	docs, err := matrixDocs(f, judged)
@@ -135,19 +135,12 @@ func matrixDocs(f *record.Folder, judged *record.Report) (documents, error) {
 	for i := range segments {
 		segments[i].GPUUUID = ""
 	}
-	v := verdict{Grade: "recomputed", Failures: []failure{}}
+	v := verdict{Grade: verify.GradeRecomputed, Failures: []failure{}, Rules: []ruled{}}
 	for _, x := range judged.Results {
-		switch x.Result {
-		case record.Pass:
-			v.Hold++
-		case record.Fail:
-			v.Failed++
-		default:
-			v.NotApply++
-		}
+		v.add(x.Rule, x.Title, x.Result, x.Detail)
 	}
 	docs := documents{}
-	for id, value := range map[string]any{"a": f.Ledger, "p": plan, "s": segments, "v": v} {
+	for id, value := range map[string]any{"a": f.Ledger, "p": plan, "s": segments, "v": &v} {
 		data, err := json.Marshal(value)
 		if err != nil {
 			return nil, err

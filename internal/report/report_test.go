@@ -173,9 +173,19 @@ func means(text, unit string, want float64) error {
 	return nil
 }
 
+// matrixPageOf makes the page of dir, its guards being somebody else's to judge.
+func matrixPageOf(t *testing.T, dir, objective string) (*Page, error) {
+	t.Helper()
+	f, err := record.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Interfere(f, f.Verify(), "test", objective)
+}
+
 // The numbers of an interference run's page are its ledger's, its plan's and its segments', by the same second reader.
 func TestMatrixNumbers(t *testing.T) {
-	p, err := Interfere(matrix, "test", "p99_us=150")
+	p, err := matrixPageOf(t, matrix, "p99_us=150")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,14 +266,20 @@ func TestMatrixRefused(t *testing.T) {
 		if err := os.WriteFile(path, changed, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Interfere(dir, "test", ""); !errors.Is(err, ErrRefused) {
+		if _, err := matrixPageOf(t, dir, ""); !errors.Is(err, ErrRefused) {
 			t.Errorf("%s changed: %v", file, err)
 		}
 	}
-	if _, err := Interfere(t.TempDir(), "test", ""); !errors.Is(err, ErrUnreadable) {
-		t.Errorf("an empty folder: %v", err)
+	f, err := record.Load(matrix)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := Interfere(matrix, "test", "p98_us=1"); !errors.Is(err, ErrObjective) {
+	judged := f.Verify()
+	judged.Add(record.GuardRule, record.GuardTitle, record.Fail, "segment 1")
+	if _, err := Interfere(f, judged, "test", ""); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "I-GUARD") {
+		t.Errorf("a guard that isn't proven: %v", err)
+	}
+	if _, err := matrixPageOf(t, matrix, "p98_us=1"); !errors.Is(err, ErrObjective) {
 		t.Errorf("an objective that isn't one: %v", err)
 	}
 }
@@ -284,7 +300,7 @@ func TestPareto(t *testing.T) {
 
 // No digit stands on a page but in values that are compared, in ticks of axes, and in names that a person gave.
 func TestNoOtherNumbers(t *testing.T) {
-	m, err := Interfere(matrix, "test", "p99_us=150")
+	m, err := matrixPageOf(t, matrix, "p99_us=150")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,35 @@ type verdict struct {
 	Failed       int64     `json:"failed"`
 	NotApply     int64     `json:"not_applicable"`
 	Failures     []failure `json:"failures"`
+	Rules        []ruled   `json:"rules"` // all, in their order
+}
+
+type ruled struct {
+	Rule   string `json:"rule"`
+	Title  string `json:"title"`
+	Result string `json:"result"`
+}
+
+// add files one rule's result.
+func (v *verdict) add(rule, title, result, detail string) {
+	v.Rules = append(v.Rules, ruled{rule, title, result})
+	switch result {
+	case verify.Pass:
+		v.Hold++
+	case verify.Fail:
+		v.Failed++
+		v.Failures = append(v.Failures, failure{rule, title, detail})
+	default:
+		v.NotApply++
+	}
+}
+
+func (v *verdict) document() (*document, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return newDocument("v", data)
 }
 
 type failure struct {
@@ -119,21 +148,9 @@ func isComputed(folder *ledger.Folder, data []byte) error {
 func changed(err error) error { return fmt.Errorf("the folder changed while it was read: %w", err) }
 
 func verdictOf(judged *verify.Report) (*document, error) {
-	v := verdict{RulesVersion: judged.RulesVersion, Grade: judged.Grade, Failures: []failure{}}
-	for _, res := range judged.Results {
-		switch res.Result {
-		case verify.Pass:
-			v.Hold++
-		case verify.Fail:
-			v.Failed++
-			v.Failures = append(v.Failures, failure{res.Rule, res.Title, res.Detail})
-		default:
-			v.NotApply++
-		}
+	v := verdict{RulesVersion: judged.RulesVersion, Grade: judged.Grade, Failures: []failure{}, Rules: []ruled{}}
+	for _, x := range judged.Results {
+		v.add(x.Rule, x.Title, x.Result, x.Detail)
 	}
-	data, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	return newDocument("v", data)
+	return v.document()
 }

@@ -34,7 +34,7 @@ func (v *view) funcs() template.FuncMap {
 	return template.FuncMap{
 		"n": v.number, "t": v.text, "bound": v.bound, "items": v.items, "is": v.is, "has": v.has, "raw": v.raw,
 		"figure": v.figure, "claim": v.claim, "why": whyText, "outcome": outcomeText, "share": v.share, "concat": concat, "list": list, "outcomeclass": outcomeClass, "seriesunit": seriesUnit,
-		"limitstimes": limitsTimes, "rateunit": rateUnit, "meter": v.meter, "verdict": verdictText, "within": v.within, "mechanismwords": mechanismText, "workloadwords": workloadText, "definitions": v.definitions,
+		"limitstimes": limitsTimes, "rateunit": rateUnit, "meter": v.meter, "verdict": verdictText, "result": resultText, "within": v.within, "mechanismwords": mechanismText, "workloadwords": workloadText, "definitions": v.definitions,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"cotenant/internal/interfere/record"
 	"cotenant/internal/ledger"
+	"cotenant/internal/verify"
 )
 
 // whyWords says what an admission code means.
@@ -107,3 +108,14 @@ func workloadText(kind string) string  { return workloadWords[kind] }
 
 // verdictText says on which side of 1 a ratio lies.
 func verdictText(verdict string) string { return strings.ReplaceAll(verdict, "_", " ") }
+
+// resultText says what a rule came to.
+func resultText(result string) string {
+	switch result {
+	case verify.Pass:
+		return "holds"
+	case verify.Fail:
+		return "failed"
+	}
+	return "doesn't apply"
+}

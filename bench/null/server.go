@@ -100,6 +100,8 @@ func readAll(b []byte, r io.Reader) ([]byte, error) {
 
 func (s *server) answer(c net.Conn, r *http.Request, b *buffers) error {
 	switch {
+	case r.Method == http.MethodHead:
+		return errors.New("a response without a body isn't written here")
 	case r.URL.Path == "/v1/chat/completions" && r.Method == http.MethodPost:
 		return s.complete(c, b)
 	case r.Method != http.MethodGet:

@@ -18,7 +18,7 @@ import (
 // maxBody caps a request's body.
 const maxBody = 8 << 20
 
-// server answers on connections that it reads and writes itself, which takes a fifth of what net/http's server does.
+// server answers on connections that it reads and writes itself: net/http's server takes about twice the time, which the client would lack.
 type server struct {
 	model string
 	flush bool

@@ -82,7 +82,10 @@ func (c *counted) serve(w *reply) {
 // start serves on a loopback port.
 func (c *counted) start(t testing.TB) string {
 	t.Helper()
-	c.endpoint.t, c.endpoint.answer, c.endpoint.metrics = t, c.serve, c.text
+	c.endpoint.t, c.endpoint.metrics = t, c.text
+	if c.endpoint.answer == nil {
+		c.endpoint.answer = c.serve
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

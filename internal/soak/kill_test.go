@@ -149,8 +149,8 @@ func TestKilledAtRandomPoints(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	v := &victim{reached: make(chan struct{}, 1)}
 	v.first, v.gap = 4*time.Millisecond, time.Millisecond
-	url := v.start(t)
 	v.endpoint.answer = v.answer
+	url := v.start(t)
 	killed, runs, resent, across := 0, 0, int64(0), int64(0)
 	for ; killed < kills; runs++ {
 		c := childRun{Endpoint: url, Contract: ledger.ContractPlain, Contexts: 100, Out: filepath.Join(t.TempDir(), "run")}

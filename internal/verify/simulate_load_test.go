@@ -2,6 +2,7 @@ package verify
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -261,6 +262,33 @@ func TestHostileLoadRuns(t *testing.T) {
 			if _, err := Dir(dir, Options{}); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// TestAnyNumberOfAPlanChangedIsRefused: of what the ledger says of a load plan nothing can be changed.
+func TestAnyNumberOfAPlanChangedIsRefused(t *testing.T) {
+	for kind := range loadPlans {
+		dir := t.TempDir()
+		simulateLoad(t, kind).write(t, dir, nil)
+		e, err := load(dir, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := read(t, dir+"/"+ledger.LedgerFile)
+		from := strings.Index(string(b), `"load":{`)
+		to := strings.Index(string(b), `"max_tokens":`)
+		n := 0
+		for _, span := range numbers(t, b) {
+			if span[0] < from || span[1] > to {
+				continue
+			}
+			n++
+			d := int64(1 - n%2*2)
+			refuse(t, e, step(t, b, span, d), fmt.Sprintf("%s: …%s with %+d", kind, b[max(0, span[0]-40):span[1]], d))
+		}
+		if n < 30 {
+			t.Errorf("%s: only %d numbers", kind, n)
 		}
 	}
 }

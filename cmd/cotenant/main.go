@@ -97,7 +97,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError(c, err) })
-	for _, c := range []*cobra.Command{newCompare(), newDemo(), newInspect(), newProbe(), newPublish(), newRecover(), newReport(), newServe(), newSoak(), newVerify(), newCommands(root), newMan(root)} {
+	for _, c := range []*cobra.Command{newCompare(), newDemo(), newInspect(), newInterfere(), newProbe(), newPublish(), newRecover(), newReport(), newServe(), newSoak(), newVerify(), newCommands(root), newMan(root)} {
 		root.AddCommand(c)
 	}
 	root.InitDefaultHelpCmd()

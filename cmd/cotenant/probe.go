@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"cotenant/internal/bounded"
 	"cotenant/internal/inspect"
+	"cotenant/internal/interfere"
 	"cotenant/internal/partition"
 	"cotenant/internal/probe"
 	"cotenant/internal/probe/evidence"
@@ -23,8 +25,8 @@ import (
 // childTasks are what this program does in child processes: driver libraries can hang, crash, or keep what they took.
 func childTasks() map[string]bounded.Task {
 	tasks := inspect.Tasks()
-	for name, task := range probe.Tasks() {
-		tasks[name] = task
+	for _, more := range []map[string]bounded.Task{probe.Tasks(), interfere.Tasks()} {
+		maps.Copy(tasks, more)
 	}
 	return tasks
 }

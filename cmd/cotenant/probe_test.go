@@ -33,10 +33,14 @@ func play(e *testscript.Env, m *gputest.Machine) {
 }
 
 // Scripts that need a GPU run on a machine whose driver libraries and tools are fakes; the program is the real one.
-func TestProbeScripts(t *testing.T) {
+func TestProbeScripts(t *testing.T) { runOnFake(t, "testdata/probe") }
+
+func TestInterfereScripts(t *testing.T) { runOnFake(t, "testdata/interfere") }
+
+func runOnFake(t *testing.T, dir string) {
 	t.Cleanup(gputest.Cleanup)
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/probe",
+		Dir:                 dir,
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			play(e, h200(e.T().(testing.TB)))

@@ -44,6 +44,20 @@ func (p *progress) show(s soak.Progress) {
 	}
 }
 
+// count shows how many of total steps are done, with a text beside.
+func (p *progress) count(done, total int64, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.terminal:
+		fmt.Fprintf(p.w, "\r\x1b[K%s %d/%d  %s", bar(done, total, 24), done, total, text)
+		p.shown = true
+	case time.Since(p.last) >= quietPeriod:
+		p.last = time.Now()
+		fmt.Fprintf(p.w, "%d/%d  %s\n", done, total, text)
+	}
+}
+
 // log prints a line that stays.
 func (p *progress) log(line string) {
 	p.mu.Lock()

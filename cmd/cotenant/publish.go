@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"cotenant/internal/inspect"
+	"cotenant/internal/interfere"
+	"cotenant/internal/interfere/record"
 	"cotenant/internal/probe/evidence"
 	"cotenant/internal/publish"
 )
@@ -27,7 +29,8 @@ func newPublish() *cobra.Command {
 		Long: "Reads what `cotenant inspect --json` printed (- reads stdin) and writes report.json and report.txt, in which UUIDs, host names,\n" +
 			"paths and addresses are replaced by labels, and replaced.json, which lists each label and where it stands. This machine's\n" +
 			"name is replaced wherever it stands; --host-name names more. Nothing is written where a private value would stay.\n" +
-			"A probe's evidence folder, which must verify, becomes one evidence.json, which verifies too, with the hashes of the originals.\n" +
+			"The folder of a probe or of an interference run, which must verify, becomes one evidence.json, which verifies too, with the hashes\n" +
+			"of the originals.\n" +
 			"A soak's run folder is published without endpoint and secrets, each listed with what commits to it, its rows compressed or, where they\n" +
 			"are many, a proven sample of them; `cotenant verify` computes again what is there.",
 		Args: func(c *cobra.Command, args []string) error {
@@ -52,6 +55,9 @@ func runPublish(c *cobra.Command, path, out string, hosts []string, run runFlags
 	}
 	if path != "-" && evidence.Is(path) {
 		return publishProbe(c, path, out, publish.Options{HostNames: hosts}, asJSON)
+	}
+	if path != "-" && record.Is(path) {
+		return publishInterference(c, path, out, publish.Options{HostNames: hosts}, asJSON)
 	}
 	if path != "-" && isRun(path) {
 		return publishRun(c, path, out, hosts, run, asJSON)
@@ -125,11 +131,37 @@ func publishProbe(c *cobra.Command, path, out string, o publish.Options, asJSON 
 		}
 		files[name] = data
 	}
-	p, err := publish.Folder(files, o)
+	p, err := publish.Folder(publish.ProbeOperation, files, o)
 	if err != nil {
 		return &exit{exitUnchecked, err, ""}
 	}
 	if r, err := evidence.VerifyPublished(p.Document); err != nil || !r.Holds {
+		return &exit{exitUnchecked, fmt.Errorf("the public form doesn't verify: %v %+v", err, r), ""}
+	}
+	if err := newFolder(c, out); err != nil {
+		return err
+	}
+	return writePublished(c, out, []publicFile{{"evidence.json", func(w io.Writer) error { _, err := w.Write(p.Document); return err }}}, p.List, asJSON)
+}
+
+// publishInterference publishes an interference run's folder, which must verify, and verifies what it is about to write.
+func publishInterference(c *cobra.Command, path, out string, o publish.Options, asJSON bool) error {
+	r, _, err := interfere.Verify(path)
+	if err != nil {
+		return &exit{exitUnchecked, err, ""}
+	}
+	if !r.Holds {
+		return &exit{exitUnchecked, fmt.Errorf("%s: %d rules failed: see cotenant verify %s", path, len(r.Failed()), path), ""}
+	}
+	files, err := interfere.Files(path)
+	if err != nil {
+		return &exit{exitUnchecked, err, ""}
+	}
+	p, err := publish.Folder(publish.InterferenceOperation, files, o)
+	if err != nil {
+		return &exit{exitUnchecked, err, ""}
+	}
+	if r, _, err := interfere.VerifyPublished(p.Document); err != nil || !r.Holds {
 		return &exit{exitUnchecked, fmt.Errorf("the public form doesn't verify: %v %+v", err, r), ""}
 	}
 	if err := newFolder(c, out); err != nil {

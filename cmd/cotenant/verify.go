@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cotenant/internal/interfere"
+	"cotenant/internal/interfere/record"
 	"cotenant/internal/ledger"
 	"cotenant/internal/probe/evidence"
 	"cotenant/internal/verify"
@@ -127,6 +129,13 @@ func judge(path string, opts verify.Options) (judged, error) {
 		}
 		return probeReport{r}, nil
 	}
+	if err == nil && info.IsDir() && record.Is(path) {
+		r, _, err := interfere.Verify(path)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", verify.ErrUnreadable, err)
+		}
+		return interfereReport{r}, nil
+	}
 	if err != nil || info.IsDir() {
 		r, err := verify.Dir(path, opts)
 		return runReport{r}, err
@@ -148,6 +157,12 @@ func judge(path string, opts verify.Options) (judged, error) {
 			return nil, fmt.Errorf("%w: %w", verify.ErrUnreadable, err)
 		}
 		return probeReport{r}, nil
+	case record.IsPublished(data):
+		r, _, err := interfere.VerifyPublished(data)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", verify.ErrUnreadable, err)
+		}
+		return interfereReport{r}, nil
 	case !fak.Is(data):
 		r, err := verify.LedgerFile(data, opts)
 		return runReport{r}, err
@@ -240,6 +255,10 @@ func explainRules(w io.Writer, asJSON bool) error {
 			fmt.Fprintf(w, " %-19s |", map[bool]string{true: "yes", false: "-"}[r.Asks(at.Contract, at.From)])
 		}
 		fmt.Fprintln(w, " "+r.Title)
+	}
+	fmt.Fprintln(w, "\nRules of an interference run")
+	for _, r := range record.Rules() {
+		fmt.Fprintf(w, "%s  %s\n    %s\n", r[0], r[1], r[2])
 	}
 	fmt.Fprintln(w, "\nRules of a probe's evidence folder")
 	for _, r := range evidence.Rules() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"cotenant/internal/interfere/record"
 	"cotenant/internal/probe/evidence"
 )
 
@@ -23,10 +24,34 @@ func (r probeReport) print(w io.Writer, path string) {
 	for _, x := range r.Failed() {
 		fmt.Fprintf(w, "  FAILED %s  %s\n         %s\n", x.Rule, x.Title, x.Detail)
 	}
+	printStatements(w, r.Establishes, r.DoesNot)
+}
+
+// interfereReport is the verdict on an interference run.
+type interfereReport struct{ *record.Report }
+
+func (r interfereReport) problem() string {
+	return fmt.Sprintf("%d of %d rules failed", len(r.Failed()), len(r.Results))
+}
+
+func (r interfereReport) print(w io.Writer, path string) {
+	verdict := "HOLDS"
+	if !r.Holds {
+		verdict = "REFUSED"
+	}
+	fmt.Fprintf(w, "%s  %s: interference, %s, run %s\n", verdict, path, r.State, r.RunID)
+	for _, x := range r.Failed() {
+		fmt.Fprintf(w, "  FAILED %s  %s\n         %s\n", x.Rule, x.Title, x.Detail)
+	}
+	printStatements(w, r.Establishes, r.DoesNot)
+}
+
+// printStatements prints what a verdict establishes and what it doesn't.
+func printStatements(w io.Writer, establishes, doesNot []string) {
 	for _, part := range []struct {
 		title string
 		list  []string
-	}{{"Establishes", r.Establishes}, {"Does not establish", r.DoesNot}} {
+	}{{"Establishes", establishes}, {"Does not establish", doesNot}} {
 		if len(part.list) == 0 {
 			continue
 		}

@@ -17,6 +17,8 @@ import (
 const (
 	DefaultTimeout = 10 * time.Second
 	MaxTimeout     = 60 * time.Second
+	// MaxLong bounds work that is meant to take minutes: Command.Long, LongChild.
+	MaxLong = 15 * time.Minute
 	// Overrun is how long after its deadline Run may return: the time given to a killed process to die and to its pipes to
 	// drain.
 	Overrun = 500 * time.Millisecond
@@ -50,8 +52,9 @@ type Command struct {
 	Env []string
 	// Stdin is what the program reads, at most 4 KiB; empty means /dev/null.
 	Stdin string
-	// Timeout is 0 for DefaultTimeout and is cut to MaxTimeout.
+	// Timeout is 0 for DefaultTimeout and is cut to MaxTimeout; to MaxLong where Long is true.
 	Timeout time.Duration
+	Long    bool
 	// StdoutLimit and StderrLimit are in bytes; 0 means 1 MiB and 64 KiB. What exceeds them is read and thrown away.
 	StdoutLimit, StderrLimit int
 }
@@ -89,12 +92,19 @@ func run(ctx context.Context, c Command, kill func(*os.Process)) Result {
 	if timeout <= 0 {
 		timeout = DefaultTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(timeout, MaxTimeout))
+	ctx, cancel := context.WithTimeout(ctx, min(timeout, c.limit()))
 	defer cancel()
 	start := time.Now()
 	r := runUntil(ctx, c, kill)
 	r.WallUS = time.Since(start).Microseconds()
 	return r
+}
+
+func (c Command) limit() time.Duration {
+	if c.Long {
+		return MaxLong
+	}
+	return MaxTimeout
 }
 
 func notStarted(err error) Result { return Result{Outcome: NotStarted, ExitCode: -1, Err: err} }

@@ -166,25 +166,34 @@ func (r ChildResult) Crashed() bool {
 // Child runs the task of this name in a new process of this same program and returns by the deadline, the child abandoned
 // where it hangs. env is its whole environment but for what Child adds. The request, as JSON, must fit in 4 KiB.
 func Child(ctx context.Context, task string, request any, env []string, timeout time.Duration) ChildResult {
-	self, err := selfPath()
-	if err != nil {
+	return child(ctx, task, request, env, Command{Timeout: timeout})
+}
+
+// LongChild is Child for work of up to MaxLong.
+func LongChild(ctx context.Context, task string, request any, env []string, timeout time.Duration) ChildResult {
+	return child(ctx, task, request, env, Command{Timeout: timeout, Long: true})
+}
+
+func child(ctx context.Context, task string, request any, env []string, c Command) ChildResult {
+	var err error
+	if c.Path, err = selfPath(); err != nil {
 		return ChildResult{Result: notStarted(err)}
 	}
-	if timeout <= 0 {
-		timeout = DefaultTimeout
+	if c.Timeout <= 0 {
+		c.Timeout = DefaultTimeout
 	}
-	timeout = min(timeout, MaxTimeout)
+	c.Timeout = min(c.Timeout, c.limit())
 	req, err := json.Marshal(request)
 	if err != nil {
 		return ChildResult{Result: notStarted(fmt.Errorf("encoding the request: %w", err))}
 	}
-	in, err := json.Marshal(childInput{LifeMS: (timeout + time.Second).Milliseconds(), Request: req})
+	in, err := json.Marshal(childInput{LifeMS: (c.Timeout + time.Second).Milliseconds(), Request: req})
 	if err != nil {
 		return ChildResult{Result: notStarted(err)}
 	}
-	env = append(WithoutVariables(env, ChildVariable, "GOTRACEBACK"), ChildVariable+"="+task, "GOTRACEBACK=none")
-	run := Run(ctx, Command{Path: self, Args: []string{task + "-query"}, Env: env, Stdin: string(in), Timeout: timeout, StdoutLimit: 8 << 20})
-	return decode(run)
+	c.Args, c.Stdin, c.StdoutLimit = []string{task + "-query"}, string(in), 8<<20
+	c.Env = append(WithoutVariables(env, ChildVariable, "GOTRACEBACK"), ChildVariable+"="+task, "GOTRACEBACK=none")
+	return decode(Run(ctx, c))
 }
 
 func selfPath() (string, error) {

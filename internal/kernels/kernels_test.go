@@ -67,3 +67,14 @@ func TestWitnessValue(t *testing.T) {
 		}
 	}
 }
+
+// Values that a C program printed with fmaf of the C library.
+func TestArithmeticValue(t *testing.T) {
+	for _, c := range []struct{ block, threads, rounds, want uint32 }{
+		{0, 32, 0, 292552704}, {3, 64, 100, 2096807862}, {70, 256, 1000, 648315208},
+	} {
+		if got := ArithmeticValue(c.block, c.threads, c.rounds); got != c.want {
+			t.Errorf("%+v: got %d", c, got)
+		}
+	}
+}

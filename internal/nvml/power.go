@@ -84,15 +84,32 @@ type Sample struct {
 	Memory       observe.Value[Memory]
 }
 
-// Sample asks the GPU with this UUID for what changes. It returns a Return where NVML doesn't know the UUID.
-func (s *Session) Sample(uuid string) (Sample, error) {
+// Power asks the GPU with this UUID for power, clocks and temperature. It returns a Return where NVML doesn't know the UUID.
+func (s *Session) Power(uuid string) (Power, error) {
+	h, err := s.handleByUUID(uuid)
+	if err != nil {
+		return Power{}, err
+	}
+	return s.power(h), nil
+}
+
+func (s *Session) handleByUUID(uuid string) (handle, error) {
 	var h handle
 	text := append([]byte(uuid), 0)
 	got := ask(s, "nvmlDeviceGetHandleByUUID", func(f dl.Symbol) Return {
 		return Return(f.Call(uintptr(unsafe.Pointer(&text[0])), uintptr(unsafe.Pointer(&h))))
 	}, func() handle { return h })
 	if !got.OK() {
-		return Sample{}, Return(got.Code)
+		return 0, Return(got.Code)
+	}
+	return h, nil
+}
+
+// Sample asks the GPU with this UUID for what changes. It returns a Return where NVML doesn't know the UUID.
+func (s *Session) Sample(uuid string) (Sample, error) {
+	h, err := s.handleByUUID(uuid)
+	if err != nil {
+		return Sample{}, err
 	}
 	p := s.power(h)
 	return Sample{UUID: uuid, PowerMW: p.PowerMW, EnergyMJ: p.EnergyMJ, TemperatureC: p.TemperatureC, SMMHz: p.SMMHz,

@@ -72,7 +72,7 @@ func (w *worker) client(req clientRequest, c *evidence.MPSClient) (err error) {
 		return err
 	}
 	w.d.Calling = w.out.Calling
-	if err := w.take("initialise", 0, func() error { return initialise(w.d) }); err != nil {
+	if err := w.take("initialise", 0, func() error { return Initialise(w.d) }); err != nil {
 		return err
 	}
 	if w.facts.Version, err = w.d.Version(); err != nil {
@@ -124,8 +124,8 @@ func (w *worker) client(req clientRequest, c *evidence.MPSClient) (err error) {
 	return w.take("release_primary_context", 0, func() error { return w.d.ReleasePrimary(w.dev) })
 }
 
-// initialise waits for an MPS server that is starting.
-func initialise(d *cuda.Driver) error {
+// Initialise initialises the driver and waits for an MPS server that is starting.
+func Initialise(d *cuda.Driver) error {
 	for until := time.Now().Add(serverRetry); ; time.Sleep(200 * time.Millisecond) {
 		err := d.Init()
 		if cuda.CodeOf(err) != query.MPSServerNotReady || time.Now().After(until) {

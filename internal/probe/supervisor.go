@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,9 +85,9 @@ func (s *supervisor) startGuard() error {
 	go func() {
 		defer close(done)
 		env := append(bounded.WithoutVariables(s.c.Env, RunVariable), guardVariable+"="+s.plan.RunID)
-		// A child lives no longer than MaxTimeout; a container may: then the next one takes over.
+		// A child lives no longer than MaxLong; a container may: then the next one takes over.
 		for res.Outcome == "" || res.Outcome == bounded.TimedOut && ctx.Err() == nil {
-			res = bounded.Child(ctx, guardTask, guardRequest{s.plan.RunID, s.folder, os.Getpid()}, env, bounded.MaxTimeout)
+			res = bounded.LongChild(ctx, guardTask, guardRequest{s.plan.RunID, s.folder, os.Getpid()}, env, bounded.MaxLong)
 		}
 	}()
 	s.stopGuard = func() { cancel(); <-done }
@@ -321,12 +322,20 @@ func (s *supervisor) seal(outcome string, exit int, clean bool) error {
 		GPULabel: evidence.Label(s.plan.GPUUUID), CleanupComplete: clean, Program: program(s.c.Program), Role: s.plan.Role}
 	if k, kerr := kernels.ReadManifest(); kerr == nil {
 		for _, info := range k.Modules {
-			if info.Name == kernels.ProbeModule {
+			if slices.Contains(s.modules(), info.Name) {
 				m.Kernels = append(m.Kernels, evidence.Kernels{Name: info.Name, SHA256: info.SHA256, Compiler: k.Compiler})
 			}
 		}
 	}
 	return errors.Join(err, evidence.Seal(s.folder, m))
+}
+
+// modules are the names of the PTX modules that the run's workers load; a measurement's are named where it is recorded.
+func (s *supervisor) modules() []string {
+	if s.plan.Probe == evidence.MeasureOperation {
+		return nil
+	}
+	return []string{kernels.ProbeModule}
 }
 
 func program(p Program) evidence.Program {

@@ -6,12 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
 
-// FolderOperation marks the public form of a probe's evidence folder.
-const FolderOperation = "gpu_sharing_evidence_published"
+// Operations of the public forms of folders: a probe's evidence, an interference run.
+const (
+	ProbeOperation        = "gpu_sharing_evidence_published"
+	InterferenceOperation = "interference_published"
+)
 
 // Original is a file of the folder as it was.
 type Original struct {
@@ -20,9 +24,10 @@ type Original struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Folder publishes the files of a probe's evidence folder as one document, so that a label means the same in all of them: their
-// sizes and hashes as they were under originals, and under documents each JSON file, .jsonl files as lists, and text.
-func Folder(files map[string][]byte, o Options) (*Published, error) {
+// Folder publishes the files of a folder as one document of this operation, so that a label means the same in all of them: their
+// sizes and hashes as they were under originals, and under documents each JSON file, .jsonl files as lists, and text. Names may have
+// folders of their own, with slashes.
+func Folder(operation string, files map[string][]byte, o Options) (*Published, error) {
 	names := make([]string, 0, len(files))
 	total := 0
 	for name, data := range files {
@@ -48,8 +53,10 @@ func Folder(files map[string][]byte, o Options) (*Published, error) {
 		documents[name] = doc
 	}
 	r := newRedactor(o)
-	if inspected, ok := documents["inspect.json"].(map[string]any); ok {
-		r.learn(inspected)
+	for _, name := range names {
+		if inspected, ok := documents[name].(map[string]any); ok && path.Base(name) == "inspect.json" {
+			r.learn(inspected)
+		}
 	}
 	r.learn(documents)
 	public := r.value("", map[string]any{"documents": documents})
@@ -57,12 +64,12 @@ func Folder(files map[string][]byte, o Options) (*Published, error) {
 		return nil, errors.New("publishing: a private value would have stayed; nothing was written")
 	}
 	doc := public.(map[string]any)
-	doc["schema_version"], doc["operation"], doc["originals"] = json.Number("1"), FolderOperation, originals
+	doc["schema_version"], doc["operation"], doc["originals"] = json.Number("1"), operation, originals
 	out, err := encode(doc)
 	if err != nil {
 		return nil, err
 	}
-	return &Published{Document: out, List: List{SchemaVersion: SchemaVersion, Operation: Operation, Of: FolderOperation,
+	return &Published{Document: out, List: List{SchemaVersion: SchemaVersion, Operation: Operation, Of: operation,
 		SHA256: fmt.Sprintf("%x", whole.Sum(nil)), Replaced: r.list(), Kept: slices.Clone(kept)}}, nil
 }
 

@@ -37,6 +37,7 @@ var modules = []module{
 	{"engine.cu", "sm_90a", "ptx80"},
 	{"sample.cu", "sm_80", "ptx78"},
 	{"sample.cu", "sm_90a", "ptx80"},
+	{"interfere.cu", "sm_80", "ptx78"},
 }
 
 func main() {

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -117,7 +118,13 @@ static int enter(const char *symbol, const char *scope, int index, int *code) {
     return 0;
 }
 
+// A driver may be called by several threads: one call is made at a time, and one may be made of another.
+static pthread_mutex_t calls = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static int take_turn(void) { return pthread_mutex_lock(&calls); }
+static void end_turn(int *turn) { (void)turn; pthread_mutex_unlock(&calls); }
+
 #define ENTER_AT(scope, index) \
+    int turn_ __attribute__((cleanup(end_turn), unused)) = take_turn(); \
     do { int code_; if (enter(__func__, scope, index, &code_)) return code_; } while (0)
 #define ENTER() ENTER_AT(NULL, 0)
 

@@ -59,6 +59,7 @@ struct node {
 struct tensor_map { uint64_t base; int type, swizzle; };
 
 #include "engine.h"
+#include "interfere.h"
 
 static CUresult run_kernel(struct stream *s, struct node *k) {
     struct function *f = k->f;
@@ -76,6 +77,7 @@ static CUresult run_kernel(struct stream *s, struct node *k) {
     if (!strcmp(f->name, "fill") && f->parameters == 3) return run_fill(k->p);
     CUresult code = 0;
     if (run_engine(k, &code)) return code;
+    if (run_interfere(k, &code)) return code;
     for (int i = 0; i < f->parameters; i++)
         for (struct allocation *a = allocations; a && f->size[i] == 8; a = a->next)
             if ((uint64_t)(uintptr_t)a->p == *(uint64_t *)k->p[i]) memset(a->p, 0xff, a->n > 64 * MIB ? 64 * MIB : a->n);

@@ -18,7 +18,8 @@ var Percentiles = []struct {
 
 const million = 1_000_000
 
-// minEnergyUS is the least time in which a difference of NVML's energy counter, which moves in steps of up to 100 ms, tells something.
+// minEnergyUS is the least time a block, on average, in which a difference of NVML's energy counter tells something: it moves in steps
+// of up to 100 ms, so that it is off by a tenth of that at most.
 const minEnergyUS = 1_000_000
 
 // voiding are the clock reasons that make a cell void: the GPU protected itself, which isn't the neighbour's doing.
@@ -74,6 +75,7 @@ type computer struct {
 	noise      map[[2]string]*int64
 	ceilings   map[string]Ceiling
 	mechanisms map[string]Mechanism
+	topMHz     int64 // the greatest SM clock seen in any row
 }
 
 // Compute makes the ledger of a plan, its segments and its rows. The hashes are left empty: they are the files'.
@@ -90,6 +92,9 @@ func Compute(p *Plan, segments []Segment, rows []Row) *Ledger {
 		c.rows[rows[i].Cell] = append(c.rows[rows[i].Cell], &rows[i])
 		l.Launches += int64(len(rows[i].HostNS))
 		l.MeasuredUS += rows[i].EndedUS - rows[i].BeganUS
+		if mhz := rows[i].Clocks.SMMHz; len(mhz) == 3 {
+			c.topMHz = max(c.topMHz, mhz[2])
+		}
 	}
 	for _, s := range segments {
 		l.Driver = s.Driver
@@ -165,7 +170,8 @@ func (c *computer) own(cell Cell) CellResult {
 		r.SMMHz = []int64{lowest, medians[(len(medians)-1)/2], highest}
 	}
 	r.Launches = int64(len(host))
-	r.PowerCapped = reasons[powerCap]
+	// Where the clock was never below the greatest of the run, the cap held nothing down.
+	r.PowerCapped = reasons[powerCap] && (len(medians) == 0 || lowest < c.topMHz)
 	r.state(c.plan.Sampling.Repeats)
 	if r.State == Void || r.State == Failed {
 		host, event = nil, nil
@@ -188,7 +194,7 @@ func (c *computer) own(cell Cell) CellResult {
 	if !hasVictim {
 		count = n.Units
 	}
-	if energy && r.Energy.US >= minEnergyUS && count > 0 {
+	if energy && r.Blocks > 0 && r.Energy.US >= minEnergyUS*r.Blocks && count > 0 {
 		r.Energy.State, r.Energy.PerLaunchUJ = Established, ref(muldiv(r.Energy.MJ, 1000, count))
 	}
 	return r

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write testdata/example again")
 func examplePlan() *Plan {
 	p := &Plan{SchemaVersion: SchemaVersion, Operation: PlanOperation, RunID: "20261130T220000Z-00112233445566ff", Created: "2026-11-30T22:00:00Z", Name: "example",
 		GPUUUID: "GPU-11111111-2222-3333-4444-555555555555", GPUName: "NVIDIA H200", SMs: 132, Seed: 6,
-		Sampling: Sampling{Repeats: 2, Launches: 240, MaxLaunches: 1000, MinMS: 20, MaxMS: 2000, Dropped: 10},
+		Sampling: Sampling{Repeats: 2, Launches: 240, MaxLaunches: 1000, MinMS: 20, MaxMS: 2000, AloneMS: 30, Dropped: 10},
 		Victims: []Workload{
 			{ID: "decode-0.5b", Kind: Decode, GEMV: [][2]int64{{1152, 896}, {896, 896}, {9728, 896}, {896, 4864}}, Layers: 4, L2State: "beyond"},
 			{ID: "critical", Kind: Critical, Blocks: 16, Threads: 256, Rounds: 1000, L2State: "kept"},

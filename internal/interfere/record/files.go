@@ -186,7 +186,7 @@ func (p *Plan) Check() error {
 	switch {
 	case s.Repeats < 1 || s.Repeats > 1000 || s.Launches < 1 || s.MaxLaunches < s.Launches || s.MaxLaunches > maxSeries:
 		return fmt.Errorf("sampling: %d repeats of %d to %d launches", s.Repeats, s.Launches, s.MaxLaunches)
-	case s.MinMS < 0 || s.MaxMS < 1 || s.MaxMS < s.MinMS || s.MaxMS > 60_000 || s.Dropped < 0 || s.Dropped > 10_000:
+	case s.MinMS < 0 || s.MaxMS < 1 || s.MaxMS < s.MinMS || s.MaxMS > 60_000 || s.AloneMS < 1 || s.AloneMS > 60_000 || s.Dropped < 0 || s.Dropped > 10_000:
 		return fmt.Errorf("sampling: blocks of %d to %d ms, %d launches dropped", s.MinMS, s.MaxMS, s.Dropped)
 	case len(p.Cells) == 0 || len(p.Cells) > maxCells || s.Repeats*int64(len(p.Cells)) > maxBlocks:
 		return fmt.Errorf("%d cells", len(p.Cells))

@@ -136,6 +136,8 @@ type Sampling struct {
 	MaxLaunches int64 `json:"max_launches"`
 	MinMS       int64 `json:"min_ms"`
 	MaxMS       int64 `json:"max_ms"`
+	// AloneMS is how long a block of an aggressor alone lasts: its rate and energy are what others are held against.
+	AloneMS int64 `json:"alone_ms"`
 	// Dropped launches begin each block and aren't in its rows.
 	Dropped int64 `json:"dropped"`
 }

@@ -34,10 +34,14 @@ func (w Workload) Expected(sms int64) Workload {
 // FMAChains is how many independent multiply-adds a thread of the arithmetic kernels has under way.
 const FMAChains = 8
 
-// Planned reports whether cells of a mechanism may be planned: the host has it, as far as an inspection can tell.
+// Planned reports whether cells of a mechanism may be planned: the host has it, as far as an inspection can tell, and this program can
+// make it.
 func (m Mechanism) Planned() bool {
-	return m.Verdict == observe.SupportedDeclared || m.Verdict == observe.SupportedProven
+	return Measurable(m.Kind) && (m.Verdict == observe.SupportedDeclared || m.Verdict == observe.SupportedProven)
 }
+
+// Measurable reports whether this program can make mechanisms of a kind: static partitions and MIG devices are listed only.
+func Measurable(kind string) bool { return kind != MPSStatic && kind != MIG }
 
 // Alone reports whether a victim also runs alone by this mechanism: in its part of the SMs, or in a process of its own. Its figures beside
 // a neighbour are held against those.

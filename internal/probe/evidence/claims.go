@@ -18,6 +18,8 @@ func (f *folder) claims(r *Report) {
 		f.contained.claims(r)
 	case f.mps != nil:
 		f.mpsClaims(r)
+	case f.measure != nil:
+		r.say(passed(f.measure.Checks, "process_gone", "memory_returned", "nothing_left"), "nothing of a measurement with %d processes is left: no process, no folder, no device memory", len(f.measure.Processes))
 	}
 }
 

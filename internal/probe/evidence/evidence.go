@@ -32,6 +32,7 @@ const (
 	PlanOperation     = "gpu_sharing_probe_plan"
 	CreateOperation   = "green_context_probe"
 	MPSOperation      = "mps_probe"
+	MeasureOperation  = "guarded_measurement"
 	ManifestOperation = "gpu_sharing_evidence"
 	CleanupOperation  = "gpu_sharing_probe_cleanup"
 )

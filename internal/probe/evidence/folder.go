@@ -32,6 +32,7 @@ type folder struct {
 	torn      bool
 	create    *CreateResult
 	mps       *MPSResult
+	measure   *MeasureResult
 	contained *ContainerResult // create is then what its program printed, or nil
 
 	public    bool // the public form: labels for private strings
@@ -83,6 +84,9 @@ func (f *folder) decode() (err error) {
 		case MPSOperation:
 			f.mps = new(MPSResult)
 			err = Decode(ResultFile, content, f.mps)
+		case MeasureOperation:
+			f.measure = new(MeasureResult)
+			err = Decode(ResultFile, content, f.measure)
 		case ContainerOperation:
 			f.contained = new(ContainerResult)
 			err = Decode(ResultFile, content, f.contained)
@@ -93,7 +97,9 @@ func (f *folder) decode() (err error) {
 	return err
 }
 
-func (f *folder) hasResult() bool { return f.create != nil || f.mps != nil || f.contained != nil }
+func (f *folder) hasResult() bool {
+	return f.create != nil || f.mps != nil || f.contained != nil || f.measure != nil
+}
 
 // created is the result of create: the run's own, or that of the program in its container; nil.
 func (f *folder) created() *CreateResult {

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// publishedOperation is that of package publish's public form of a folder.
-const publishedOperation = "gpu_sharing_evidence_published"
+// PublishedOperation is that of package publish's public form of a folder.
+const PublishedOperation = "gpu_sharing_evidence_published"
 
 // published is the public form: strings are replaced by labels, figures are as they were.
 type published struct {
@@ -23,7 +23,7 @@ func IsPublished(content []byte) bool {
 	var head struct {
 		Operation string `json:"operation"`
 	}
-	return json.Unmarshal(content, &head) == nil && head.Operation == publishedOperation
+	return json.Unmarshal(content, &head) == nil && head.Operation == PublishedOperation
 }
 
 // Names are the files of a folder that have a public form.
@@ -46,7 +46,7 @@ func openPublished(content []byte) (*folder, error) {
 	if err := Decode("the published folder", content, &p); err != nil {
 		return nil, err
 	}
-	if p.Operation != publishedOperation || p.SchemaVersion != 1 {
+	if p.Operation != PublishedOperation || p.SchemaVersion != 1 {
 		return nil, fmt.Errorf("operation %q, version %d", p.Operation, p.SchemaVersion)
 	}
 	f := &folder{public: true, originals: p.Originals, files: make(map[string][]byte)}
@@ -85,6 +85,8 @@ func openPublished(content []byte) (*folder, error) {
 		typed = f.mps
 	case f.contained != nil:
 		typed = f.contained
+	case f.measure != nil:
+		typed = f.measure
 	default:
 		return f, nil
 	}

@@ -32,6 +32,8 @@ type Report struct {
 	Probe         string `json:"probe"`
 	RunID         string `json:"run_id"`
 	Outcome       string `json:"outcome"`
+	// CleanupComplete is the manifest's.
+	CleanupComplete bool `json:"cleanup_complete"`
 	// Holds: the documents agree with each other and with the journal. What they establish is another thing.
 	Holds       bool         `json:"holds"`
 	Results     []RuleResult `json:"results"`
@@ -100,7 +102,7 @@ func Verify(dir string) (*Report, error) {
 
 func (f *folder) judge() *Report {
 	r := &Report{SchemaVersion: SchemaVersion, Operation: "verify", Evidence: f.manifest.Operation, Probe: f.manifest.Probe, RunID: f.manifest.RunID,
-		Outcome: f.manifest.Outcome, Holds: true, Results: []RuleResult{}, Establishes: []string{}, DoesNot: []string{}}
+		Outcome: f.manifest.Outcome, CleanupComplete: f.manifest.CleanupComplete, Holds: true, Results: []RuleResult{}, Establishes: []string{}, DoesNot: []string{}}
 	for _, rule := range rules {
 		result, detail := rule.check(f)
 		r.Results = append(r.Results, RuleResult{rule.id, rule.title, result, detail})
@@ -163,6 +165,9 @@ func (f *folder) idsRule() (string, string) {
 		return fail("the result is of another run")
 	}
 	if c := f.mps; c != nil && (c.RunID != m.RunID || c.GPUUUID != m.GPUUUID || c.Operation != MPSOperation || c.SchemaVersion != SchemaVersion) {
+		return fail("the result is of another run")
+	}
+	if c := f.measure; c != nil && (c.RunID != m.RunID || c.GPUUUID != m.GPUUUID || c.Operation != MeasureOperation || c.SchemaVersion != SchemaVersion) {
 		return fail("the result is of another run")
 	}
 	return Pass, ""
@@ -259,6 +264,10 @@ func (f *folder) computedRule() (string, string) {
 		}
 		c.Judge()
 		again = &c
+	case f.measure != nil:
+		c := *f.measure
+		c.Judge()
+		again = &c
 	default:
 		return NotApplicable, "no result"
 	}
@@ -276,17 +285,8 @@ func (f *folder) computedRule() (string, string) {
 }
 
 func (f *folder) clean() bool {
-	return f.create != nil && f.create.CleanupComplete || f.mps != nil && f.mps.CleanupComplete || f.contained != nil && f.contained.CleanupComplete
-}
-
-func firstDifference(want, got []byte) string {
-	a, b := bytes.Split(want, []byte{'\n'}), bytes.Split(got, []byte{'\n'})
-	for i := range min(len(a), len(b)) {
-		if !bytes.Equal(a[i], b[i]) {
-			return fmt.Sprintf("at line %d: %s, want %s", i+1, bytes.TrimSpace(b[i]), bytes.TrimSpace(a[i]))
-		}
-	}
-	return fmt.Sprintf("in length: %d lines, want %d", len(b), len(a))
+	return f.create != nil && f.create.CleanupComplete || f.mps != nil && f.mps.CleanupComplete || f.contained != nil && f.contained.CleanupComplete ||
+		f.measure != nil && f.measure.CleanupComplete
 }
 
 func (f *folder) witnessRule() (string, string) {
@@ -390,13 +390,7 @@ func (f *folder) exitRule() (string, string) {
 	case !f.hasResult(): // it ended before anything was made, or in making its folder
 		want = append(want, 1, 4)
 	default:
-		var checks []Check
-		mutated, code := false, int32(0)
-		if f.create != nil {
-			checks, mutated, code = f.create.Checks, f.create.MutatedState, f.create.FailureCode
-		} else {
-			checks, mutated = f.mps.Checks, f.mps.MutatedState
-		}
+		checks, mutated, code := f.concluded()
 		switch {
 		case mutated && !f.clean():
 			want = append(want, 1)

@@ -627,7 +627,7 @@ func TestNotAdmitted(t *testing.T) {
 			continue
 		}
 		text := html.UnescapeString(string(p.HTML))
-		for _, want := range []string{"Not admitted", "Nothing is established", whyWords[ledger.WhyIncomplete], "R-CTX-01"} {
+		for _, want := range []string{"Not admitted", "Nothing is established", whyWords[ledger.WhyIncomplete], "R-CTX-01", "not claimed"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: the page doesn't say %q", name, want)
 			}

@@ -33,7 +33,7 @@ type figure struct {
 func (v *view) funcs() template.FuncMap {
 	return template.FuncMap{
 		"n": v.number, "t": v.text, "bound": v.bound, "items": v.items, "is": v.is, "has": v.has, "raw": v.raw,
-		"figure": v.figure, "claim": v.claim, "why": whyText, "outcome": outcomeText, "share": v.share, "concat": concat, "list": list, "outcomeclass": outcomeClass, "seriesunit": seriesUnit,
+		"figure": v.figure, "claim": v.claim, "claims": v.claims, "why": whyText, "outcome": outcomeText, "share": v.share, "concat": concat, "list": list, "outcomeclass": outcomeClass, "seriesunit": seriesUnit,
 		"limitstimes": limitsTimes, "rateunit": rateUnit, "meter": v.meter, "verdict": verdictText, "result": resultText, "within": v.within, "mechanismwords": mechanismText, "workloadwords": workloadText, "definitions": v.definitions,
 	}
 }
@@ -280,6 +280,20 @@ func seriesUnit(name string) string {
 		}
 	}
 	return unitCount
+}
+
+// claims reports whether the ledger claims what id names.
+func (v *view) claims(id string) (bool, error) {
+	list, err := v.items("/claims")
+	if err != nil {
+		return false, err
+	}
+	for _, at := range list {
+		if is, err := v.is(at+"/id", id); is || err != nil {
+			return is, err
+		}
+	}
+	return false, nil
 }
 
 // limitsTimes reports whether a non-claim speaks of the times and rates that a page shows first.

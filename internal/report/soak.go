@@ -68,7 +68,7 @@ func (s *soakCharts) histogram(id, title, place string, sorted []int64, class st
 	c := plot.Chart{ID: id, Title: title + ", histogram", Height: 150, X: plot.LogTime(lo, hi),
 		Desc: "Bars count results over time on a logarithmic axis. Upright lines are percentiles; the table below has them all."}
 	bars, most := plot.LogBars(c.X, sorted, µs, 12, class)
-	c.Y = plot.Linear(float64(most), 3, plot.Count)
+	c.Y = plot.Counts(float64(most), 3)
 	c.Y.Max = max(c.Y.Max, float64(most)) * 1.75
 	for _, b := range bars {
 		c.Marks = append(c.Marks, b)
@@ -142,7 +142,7 @@ func (s *soakCharts) overTime(id, title string, height int, y plot.Axis) *plot.C
 func (s *soakCharts) inFlight() figure {
 	f := figure{ID: "inflight" + s.of, Title: strings.TrimSpace("Requests in flight " + strings.ToUpper(s.of))}
 	gauge := s.series(ledger.SeriesRunning)
-	c := s.overTime(f.ID, f.Title, 150, plot.Linear(float64(max(s.ledger.Workers, s.ledger.Peaks.InFlight))*1.15, 4, plot.Count))
+	c := s.overTime(f.ID, f.Title, 150, plot.Counts(float64(max(s.ledger.Workers, s.ledger.Peaks.InFlight))*1.15, 4))
 	points := thin(s.trace.inFlight, wide)
 	c.Marks = append(c.Marks, plot.Area{Points: points, Class: "s1"}, plot.Line{Points: points, Step: true, Class: "s1"},
 		plot.Rule{At: float64(s.ledger.Workers), Class: "limit", Label: s.label("workers:", "/workers", unitCount)})
@@ -165,7 +165,7 @@ func (s *soakCharts) backlog() figure {
 	for _, p := range s.trace.backlog {
 		most = max(most, p.Y)
 	}
-	c := s.overTime(f.ID, f.Title, 110, plot.Linear(most, 3, plot.Count))
+	c := s.overTime(f.ID, f.Title, 110, plot.Counts(most, 3))
 	points := thin(s.trace.backlog, wide)
 	c.Marks = append(c.Marks, plot.Area{Points: points, Class: "s4"}, plot.Line{Points: points, Step: true, Class: "s4"})
 	f.SVG = c.SVG()
@@ -180,7 +180,7 @@ func (s *soakCharts) queue() figure {
 		f.Reason = s.reason(ledger.SeriesWaiting)
 		return f
 	}
-	c := s.overTime(f.ID, f.Title, 110, plot.Linear(max(top(runs), 3), 3, plot.Count))
+	c := s.overTime(f.ID, f.Title, 110, plot.Counts(max(top(runs), 3), 3))
 	c.Marks = append(c.Marks, lines(runs, "s2", true, "waiting")...)
 	f.SVG = c.SVG()
 	f.Lead = "What the server said of itself, sampled."
@@ -290,7 +290,7 @@ func (s *soakCharts) gpu(i int, value func(*ledger.GPUUsage) ledger.Opt) [][]plo
 func (s *soakCharts) pages() figure {
 	f := figure{ID: "kv", Title: "KV cache"}
 	tracks := []track{{"pages in use", "s1", s.series(ledger.SeriesKVPagesUsed)}, {"cached, in use by none", "s3", s.series(ledger.SeriesKVPagesCached)}}
-	y := plot.Linear(highest(tracks)*1.15, 4, plot.Count)
+	y := plot.Counts(highest(tracks)*1.15, 4)
 	f.Lead = "Pages of key and value memory, as the server counts them."
 	if highest(tracks) == 0 {
 		tracks = []track{{"in use", "s1", s.series(ledger.SeriesKVUsage)}}
@@ -316,7 +316,7 @@ func (s *soakCharts) prefix() figure {
 	for i := range tracks {
 		fromZero(tracks[i].runs)
 	}
-	c := s.overTime(f.ID, f.Title, 150, plot.Linear(highest(tracks)*1.15, 4, plot.Count))
+	c := s.overTime(f.ID, f.Title, 150, plot.Counts(highest(tracks)*1.15, 4))
 	draw(c, tracks, false)
 	f.Lead = "Prompt tokens since the first sample, by the server's counters: where the lines lie on each other, all of it was found."
 	f.SVG = c.SVG()

@@ -32,7 +32,7 @@ type figure struct {
 
 func (v *view) funcs() template.FuncMap {
 	return template.FuncMap{
-		"n": v.number, "t": v.text, "bound": v.bound, "items": v.items, "is": v.is, "has": v.has, "raw": v.raw,
+		"n": v.number, "t": v.text, "bound": v.bound, "q": v.quantile, "items": v.items, "is": v.is, "has": v.has, "raw": v.raw,
 		"figure": v.figure, "claim": v.claim, "claims": v.claims, "why": whyText, "outcome": outcomeText, "share": v.share, "concat": concat, "list": list, "outcomeclass": outcomeClass, "seriesunit": seriesUnit,
 		"limitstimes": limitsTimes, "rateunit": rateUnit, "meter": v.meter, "verdict": verdictText, "result": resultText, "within": v.within, "mechanismwords": mechanismText, "workloadwords": workloadText, "definitions": v.definitions,
 	}
@@ -104,11 +104,27 @@ func (v *view) bound(place string) (template.HTML, error) {
 		shown, err := v.number(place+"/upper_us", unitUSUp)
 		return "≤ " + shown, err
 	case ledger.EvidenceInfinite:
+		if known, err := v.has(place + "/value_us"); !known {
+			return "", err // the value says it
+		}
 		return v.number(place+"/upper_us", unitUSUp, "a failure")
 	case ledger.EvidenceSample:
 		return "no bound", nil
 	}
 	return "", nil
+}
+
+// quantile shows the value of the quantile at place.
+func (v *view) quantile(place string) (template.HTML, error) {
+	evidence, err := v.raw(place + "/evidence")
+	if err != nil {
+		return "", err
+	}
+	none := "–"
+	if evidence == ledger.EvidenceInfinite {
+		none = "a failure"
+	}
+	return v.number(place+"/value_us", unitUS, none)
 }
 
 // items lists the places of an array's members.

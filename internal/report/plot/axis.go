@@ -42,6 +42,7 @@ func LogTime(lo, hi float64) Axis {
 	}
 	a := Axis{Log: true, Min: lo, Max: hi}
 	narrow := math.Log10(hi/lo) < 2
+	labels := 0
 	for e := math.Floor(math.Log10(lo)); e <= math.Ceil(math.Log10(hi)); e++ {
 		for digit := 1.0; digit < 10; digit++ {
 			v := digit * math.Pow(10, e)
@@ -52,7 +53,15 @@ func LogTime(lo, hi float64) Axis {
 			if digit == 1 || narrow && (digit == 2 || digit == 5) {
 				t.Label = timeLabel(v)
 			}
+			if t.Label != "" {
+				labels++
+			}
 			a.Ticks = append(a.Ticks, t)
+		}
+	}
+	if labels < 2 { // less than an octave: every digit has its name
+		for i := range a.Ticks {
+			a.Ticks[i].Label = timeLabel(a.Ticks[i].At)
 		}
 	}
 	return a
@@ -98,6 +107,9 @@ func Linear(hi float64, n int, write func(float64) string) Axis {
 	}
 	return a
 }
+
+// Counts is an axis of whole numbers.
+func Counts(hi float64, n int) Axis { return Linear(max(hi, 1), min(n, max(int(hi), 1)), Count) }
 
 // nice is the smallest of 1, 2, 5 times a power of ten that isn't below v.
 func nice(v float64) float64 {

@@ -9,12 +9,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"cotenant/internal/compare"
+	"cotenant/internal/interfere"
 	"cotenant/internal/interfere/record"
 	"cotenant/internal/ledger"
 	"cotenant/internal/probe/evidence"
@@ -43,10 +43,10 @@ func newReport() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "report DIR [B --vary AXIS]",
 		Short: "Draw a run's page: one HTML file with charts",
-		Long: "Verifies DIR, the folder of a soak or of an interference run, and draws its page: one HTML file that needs no network and no\n" +
-			"script, for a screen of any size and for print. Each number on it is a value of the ledger that the page carries, and is read back and compared before the file is\n" +
-			"written. A folder that fails verification gets no page.\n" +
-			"Of two soaks it draws one page, of B over DIR, where they are alike in all but the axis (as compare asks).\n" +
+		Long: "Verifies DIR, the folder of a soak or of an interference run (or the latter's public form), and draws its page: one HTML file\n" +
+			"that needs no network and no script, for a screen of any size and for print. Each number on it is a value of the ledger that\n" +
+			"the page carries, and is read back and compared before the file is written. A folder that fails verification gets no page.\n" +
+			"Of two soaks it draws one page, of B over DIR, where they are alike in all but the axis, as compare asks.\n" +
 			"A page of ours is replaced; any other file only with --overwrite.",
 		Args: usageArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -58,6 +58,9 @@ func newReport() *cobra.Command {
 					return usagef(c, "%s is a published form, in which nothing else may lie: say --out FILE", args[0])
 				}
 				out = filepath.Join(args[0], reportPage)
+				if info, err := os.Stat(args[0]); err == nil && !info.IsDir() {
+					out = filepath.Join(filepath.Dir(args[0]), reportPage)
+				}
 			}
 			if !strings.HasSuffix(out, ".html") { // so that no evidence can be named
 				return usagef(c, "--out %s: a page's name ends in .html", out)
@@ -87,14 +90,16 @@ func newReport() *cobra.Command {
 
 // drawPage makes the page of what paths name.
 func drawPage(c *cobra.Command, paths []string, slo, vary string) (*report.Page, error) {
+	matrix := false
 	for _, path := range paths {
-		if err := drawable(path); err != nil {
+		is, err := drawable(path)
+		if err != nil {
 			return nil, err
 		}
+		matrix = matrix || is
 	}
 	var page *report.Page
 	var err error
-	path, matrix := paths[0], slices.ContainsFunc(paths, record.Is)
 	switch {
 	case len(paths) == 2 && matrix:
 		return nil, usagef(c, "two interference runs have no page together")
@@ -103,62 +108,76 @@ func drawPage(c *cobra.Command, paths []string, slo, vary string) (*report.Page,
 	case len(paths) == 1 && vary != "":
 		return nil, usagef(c, "--vary is for two runs")
 	case !matrix && slo != "":
-		return nil, usagef(c, "--slo is for an interference run, which %s isn't", path)
+		return nil, usagef(c, "--slo is for an interference run, which %s isn't", paths[0])
 	case matrix:
-		page, err = drawMatrix(path, slo)
+		page, err = drawMatrix(paths[0], slo)
 	case len(paths) == 2:
-		path = paths[0] + ", " + paths[1]
 		page, err = report.Compare(paths[0], paths[1], vary, version())
 	default:
-		page, err = report.Run(path, version())
+		page, err = report.Run(paths[0], version())
 	}
+	if err == nil {
+		return page, nil
+	}
+	err = fmt.Errorf("%s: %w", strings.Join(paths, ", "), err)
 	switch {
 	case errors.Is(err, report.ErrObjective), errors.Is(err, report.ErrAxis):
 		return nil, usageError(c, err)
 	case errors.Is(err, report.ErrUnlike):
-		return nil, &exit{exitNo, fmt.Errorf("%s: %w", path, err), "cotenant compare shows both values"}
+		return nil, &exit{exitNo, err, "cotenant compare shows both values"}
 	case errors.Is(err, report.ErrRefused):
-		return nil, &exit{exitNo, fmt.Errorf("%s: %w", path, err), "cotenant verify " + strings.Join(paths, " ")}
+		return nil, &exit{exitNo, err, "cotenant verify " + strings.Join(paths, " ")}
 	case errors.Is(err, report.ErrUnreadable):
-		return nil, &exit{exitUnchecked, fmt.Errorf("%s: %w", path, err), ""}
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, &exit{exitUnchecked, err, ""}
 	}
-	return page, nil
+	return nil, err
 }
 
-// drawMatrix makes the page of an interference run.
+// drawMatrix makes the page of an interference run, from its folder or its public form.
 func drawMatrix(path, slo string) (*report.Page, error) {
-	f, err := record.Load(path)
+	var judged *record.Report
+	var f *record.Folder
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		judged, f, err = interfere.Verify(path)
+	} else if err == nil {
+		var data []byte
+		if data, err = readAtMost(path, maxEvidence); err == nil {
+			judged, f, err = interfere.VerifyPublished(data)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", report.ErrUnreadable, err)
 	}
-	return report.Interfere(f, f.Verify(), version(), slo)
+	return report.Interfere(f, judged, version(), slo)
 }
 
-// drawable refuses evidence of kinds that have no page, by name.
-func drawable(path string) error {
-	no := func(what, hint string) error {
-		return &exit{exitUnchecked, fmt.Errorf("%s: %s", path, what), hint}
+// drawable reports whether path is an interference run, and refuses evidence of kinds that have no page, by name.
+func drawable(path string) (matrix bool, err error) {
+	no := func(what, hint string) (bool, error) {
+		return false, &exit{exitUnchecked, fmt.Errorf("%s: %s", path, what), hint}
 	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return no(fmt.Sprintf("can't be read: %v", err), "")
 	}
+	const probe = "this is a probe's evidence, of which there are no pages"
 	if info.IsDir() {
 		if evidence.Is(path) {
-			return no("this is a probe's evidence, of which there are no pages", "cotenant verify "+path+" says what it establishes")
+			return no(probe, "cotenant verify "+path+" says what it establishes")
 		}
-		return nil
+		return record.Is(path), nil
 	}
 	data, err := readAtMost(path, maxEvidence)
 	switch {
 	case err != nil:
 		return no(fmt.Sprintf("can't be read: %v", err), "")
+	case record.IsPublished(data):
+		return true, nil
 	case fak.Is(data):
 		return no("this is a ledger of the predecessor's, which has no rows to draw", "cotenant verify "+path+" judges it by its own rules")
 	case evidence.IsPublished(data):
-		return no("this is a probe's evidence, of which there are no pages", "cotenant verify "+path+" says what it establishes")
+		return no(probe, "cotenant verify "+path+" says what it establishes")
 	}
 	return no("a page is drawn of a run's folder, which holds its rows, not of one file", "name the folder")
 }

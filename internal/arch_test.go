@@ -17,7 +17,7 @@ var levels = map[string]int{
 	"cuda/query": 1, "mps/query": 1, "nvml": 1, "interfere/record": 1,
 	"cuda": 2, "kernels": 2, "mps": 2,
 	"backend/cpu": 2, "soak": 2, "verify": 2, "verify/fak": 2, "recover": 2, "gputest": 2,
-	"backend/cuda": 3, "model": 3, "inspect": 3, "partition": 3, "publish": 3, "compare": 3, "container": 3, "container/enginetest": 1, "probe/evidence": 4,
+	"backend/cuda": 3, "queue": 3, "model": 3, "inspect": 3, "partition": 3, "publish": 3, "compare": 3, "container": 3, "container/enginetest": 1, "probe/evidence": 4,
 	"engine": 4, "report": 4, "probe": 5, "interfere": 6,
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -33,6 +34,7 @@ type soakFlags struct {
 	topP        float64
 	sampleSeed  int64
 	signKey     string
+	queue       queueFlags
 	asJSON      bool
 }
 
@@ -51,6 +53,7 @@ func newSoak() *cobra.Command {
 			"busy or not; trace:FILE sends when a trace says. Several levels, as in poisson:5,10,20 or closed:1,2,4, are stages of equally many\n" +
 			"contexts; LOW..HIGH[*STEPS] looks for the highest level that keeps --slo, as in poisson:2..64*8.\n" +
 			"Rungs 100, 1,000, 10,000, 100,000 and 1,000,000 can be admitted; any other number runs too.\n" +
+			"With --queue several processes make one run, its contexts handed out through NATS JetStream; it prints how others --join.\n" +
 			"The first interrupt drains and writes the ledger; --resume goes on. A second one stops at once.",
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return runSoak(c, &s) },
@@ -91,6 +94,7 @@ func newSoak() *cobra.Command {
 	f.BoolVar(&s.opts.Confirm, "confirm", false, "needed for more than 1,000 contexts against an address that isn't loopback")
 	f.StringVar(&s.signKey, "sign", "", "PEM file with an ed25519 private key (PKCS #8) to sign the ledger with")
 	f.StringVar(&s.opts.Nonce, "nonce", "", "a verifier's challenge, with which every prompt begins")
+	s.queue.add(f)
 	f.BoolVar(&s.asJSON, "json", false, "print the ledger as JSON")
 	return describe(c, "files", "0  finished and admitted", "1  nothing succeeded, or own fault", "3  finished, not admitted", "4  endpoint never ready")
 }
@@ -99,12 +103,20 @@ func newSoak() *cobra.Command {
 const openWorkers = 256
 
 func runSoak(c *cobra.Command, s *soakFlags) error {
+	if s.queue.join != "" {
+		return takePart(c, s)
+	}
 	if err := s.complete(c); err != nil {
 		return err
 	}
 	progress := newProgress(c.ErrOrStderr(), s.opts.Contexts)
 	s.opts.Progress, s.opts.Log = progress.show, progress.log
+	closeQueue, err := s.queue.host(&s.opts)
+	if err != nil {
+		return &exit{exitUnchecked, err, ""}
+	}
 	res, err := soak.Run(c.Context(), s.opts)
+	err = errors.Join(err, closeQueue())
 	progress.end()
 	if res != nil {
 		if serr := s.sign(res.Dir); serr != nil && err == nil {
@@ -152,13 +164,8 @@ func (s *soakFlags) complete(c *cobra.Command) (err error) {
 	if s.opts.APIKey, err = apiKey(s.keyFile); err != nil {
 		return usageError(c, err)
 	}
-	s.opts.Header = http.Header{}
-	for _, h := range s.headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok {
-			return usagef(c, "--header %q: want \"Name: value\"", h)
-		}
-		s.opts.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	if err := s.parseHeaders(c); err != nil {
+		return err
 	}
 	if s.bodyJSON != "" {
 		if !json.Valid([]byte(s.bodyJSON)) {
@@ -192,6 +199,18 @@ func (s *soakFlags) complete(c *cobra.Command) (err error) {
 	s.load.Seed = strconv.FormatUint(s.seed, 10)
 	s.opts.Load, err = s.load.Plan(s.opts.Workers, s.opts.Trace)
 	return err
+}
+
+func (s *soakFlags) parseHeaders(c *cobra.Command) error {
+	s.opts.Header = http.Header{}
+	for _, h := range s.headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return usagef(c, "--header %q: want \"Name: value\"", h)
+		}
+		s.opts.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	return nil
 }
 
 func (s *soakFlags) workload(c *cobra.Command) error {

@@ -32,7 +32,7 @@ func claims(l *Ledger) ([]Claim, []Statement) {
 	claim("retired", "logical contexts that retired exactly once", Some(l.Counts.Completed), "contexts", "/counts/completed",
 		"by this client's record of one run; the contract is "+l.Contract)
 	claim("in_flight", "largest number of requests in flight at once, observed", Some(l.Peaks.InFlight), "requests", "/peaks/in_flight",
-		"between a request's last byte sent and its response's end, as the client saw them")
+		inFlightBound(l))
 	claim("client_memory", "largest resident memory of the client", l.Peaks.ClientHWMBytes, "bytes", "/peaks/client_hwm_bytes", clientMemoryBound(l))
 	if l.Contract != ContractOrchestration {
 		claimServer(l, claim)
@@ -153,6 +153,14 @@ func claimSeries(l *Ledger, i int, s SeriesSummary, claim func(id, statement str
 	}
 }
 
+func inFlightBound(l *Ledger) string {
+	const bound = "between a request's last byte sent and its response's end, as the client saw them"
+	if l.Shared {
+		return bound + "; of one of the processes, which ran at the same time"
+	}
+	return bound
+}
+
 func clientMemoryBound(l *Ledger) string {
 	if l.InProcess {
 		return "VmHWM of the one process that holds client and server"
@@ -171,6 +179,8 @@ func boundOf(q Quantile) Opt {
 func clientLimits(l *Ledger) string {
 	share, known := l.Samples.ClientSharePPM.Get()
 	switch {
+	case l.Shared:
+		return "several processes drove the endpoint at the same time: their clocks aren't one, and what they used together isn't computed"
 	case l.EndpointScope != ScopeLoopback, l.InProcess, known && share <= MaxClientSharePPM:
 		return ""
 	case !known:

@@ -66,6 +66,8 @@ type Config struct {
 	Client       Build    `json:"client"`
 	RulesVersion int64    `json:"rules_version"` // of package verify, as pre-registered
 
+	Shared bool `json:"shared"` // several processes make the run, each in a segment of its own, at the same time
+
 	Controlled *ControlPlan `json:"controlled"` // null unless the contract is controlled
 	Load       *LoadPlan    `json:"load"`       // null: a closed loop of all workers
 	Declared   Declared     `json:"declared"`

@@ -24,6 +24,7 @@ type Ledger struct {
 	TurnsPerContext    int64    `json:"turns_per_context"`
 	Workers            int64    `json:"workers"`
 	Segments           int64    `json:"segments"`
+	Shared             bool     `json:"shared"` // segments are of processes that ran at the same time
 	Model              string   `json:"model"`
 	EndpointScope      string   `json:"endpoint_scope"`
 	EndpointCommitment string   `json:"endpoint_commitment"`

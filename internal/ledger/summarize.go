@@ -23,7 +23,7 @@ func Summarize(run Run) (Ledger, error) {
 	l := Ledger{
 		SchemaVersion: SchemaVersion, Operation: Operation, Document: "ledger",
 		RunID: cfg.RunID, RunOrdinal: cfg.RunOrdinal, Nonce: cfg.Nonce, ConfigSHA256: run.ConfigSHA256,
-		StartedWallUS: cfg.StartedWallUS, Contract: cfg.Contract, Contexts: cfg.Contexts, TurnsPerContext: cfg.TurnsPerContext,
+		StartedWallUS: cfg.StartedWallUS, Contract: cfg.Contract, Contexts: cfg.Contexts, TurnsPerContext: cfg.TurnsPerContext, Shared: cfg.Shared,
 		Workers: cfg.Workers, Model: cfg.Model, EndpointScope: cfg.EndpointScope, EndpointCommitment: cfg.EndpointCommitment,
 		InProcess: cfg.InProcess, Workload: cfg.Workload, Base: cfg.Workload.BaseCommit, MaxTokens: cfg.Sampling.MaxTokens,
 		Client: cfg.Client, Files: run.Files, Definitions: Definitions(),

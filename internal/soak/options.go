@@ -67,6 +67,9 @@ type Options struct {
 	Progress     func(Progress) // called a few times a second from one goroutine; nil: not
 	Log          func(string)   // what a user should know, a line at a time; nil: dropped
 
+	// Share makes this process one of several that make a run; nil: it makes it alone.
+	Share Share
+
 	// Dial replaces the network, for endpoints in this process. Nil dials.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -144,13 +147,16 @@ func (o *Options) fill() error {
 		return usage("sample period %v: want 10ms to 1s", o.Period)
 	case o.Source == nil:
 		return usage("no workload")
-	case o.Out == "":
+	case o.Out == "" && o.member() == nil:
 		return usage("no run folder: say --out")
 	case o.ServerPID < 0:
 		return usage("server-pid %d isn't a process", o.ServerPID)
 	}
 	if u, err := url.Parse(o.MetricsURL); o.MetricsURL != "" && o.MetricsURL != "none" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return usage("metrics-url %q isn't an http or https URL", o.MetricsURL)
+	}
+	if err := o.checkShare(); err != nil {
+		return err
 	}
 	if err := o.GPU.check(); err != nil {
 		return err

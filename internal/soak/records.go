@@ -24,6 +24,7 @@ const (
 	waiting uint8 = iota // to be sent, or sent again
 	taken                // with a worker
 	retired              // its last attempt is made: ok, or failed for good
+	lost                 // of a shared run: another process has it
 )
 
 // records hands out turns of contexts, each to one worker: first those that wait when the segment starts, in the contexts' order, then

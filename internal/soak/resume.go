@@ -93,11 +93,12 @@ func (s *session) reopen() error {
 	if d := s.maker.describe(s.o); d != s.cfg.Sampling {
 		return usage("the run was registered with other sampling fields: %+v, not %+v", s.cfg.Sampling, d)
 	}
-	var err error
 	s.clk = newClock()
-	if s.w, err = ledger.Reopen(s.o.Out, time.Now().UnixMicro()); err != nil {
+	w, err := ledger.Reopen(s.o.Out, time.Now().UnixMicro())
+	if err != nil {
 		return fmt.Errorf("going on with the run: %w", err)
 	}
+	s.w = w
 	f, err := ledger.OpenFolder(s.o.Out)
 	if err != nil {
 		return err

@@ -118,9 +118,10 @@ func (s *session) progress() Progress {
 
 // finish takes the last sample, ends the segment and writes the ledger.
 func (s *session) finish(ctx context.Context) (*Result, error) {
+	remaining, err := s.remaining(ctx)
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err := s.lastSample(ctx, final)
+	err = errors.Join(err, s.lastSample(ctx, final))
 	_, peak := s.clk.inFlight()
 	reason, own := s.abort.why()
 	err = errors.Join(own, err)
@@ -130,13 +131,15 @@ func (s *session) finish(ctx context.Context) (*Result, error) {
 		status = ledger.StatusFailed
 		s.o.Log("the run stopped by itself: " + reason)
 		err = errors.Join(err, s.sampler.event(ledger.EventAbort, ledger.Opt{}, s.redact.text(reason)))
-	case s.records.remaining() > 0:
+	case remaining > 0:
 		status = ledger.StatusInterrupted
 	}
 	end := ledger.Event{TUS: s.clk.now(), Segment: s.w.Segment(), Kind: ledger.EventEnd, WallUS: ledger.Some(time.Now().UnixMicro()), Detail: status}
 	err = errors.Join(err, s.sampler.event(ledger.EventPeak, ledger.Some(peak), ""), s.w.Event(end))
-	err = errors.Join(err, s.slots.remove())
-	s.slots = nil
+	if s.slots != nil {
+		err = errors.Join(err, s.slots.remove())
+		s.slots = nil
+	}
 	s.records.drop()
 	// The sums grow by some 25 bytes a context. Garbage of rows that are read again must not double that.
 	defer debug.SetGCPercent(debug.SetGCPercent(25))
@@ -184,6 +187,10 @@ func (s *session) work(soft, hard context.Context, id int64) {
 			return
 		}
 		rec = s.context(soft, hard, w, n, rec)
+		if s.o.Share != nil {
+			s.putShared(n, rec)
+			continue
+		}
 		s.records.put(n, rec)
 		if s.pacer != nil {
 			s.pacer.over(&w.last, rec)
@@ -193,6 +200,9 @@ func (s *session) work(soft, hard context.Context, id int64) {
 
 // take gives a worker its next context.
 func (s *session) take(soft, hard context.Context, w *worker) (n int64, rec record, ok bool) {
+	if s.o.Share != nil {
+		return s.takeShared(soft)
+	}
 	if s.pacer == nil {
 		return s.records.take(soft, func() {
 			if err := s.pause(hard); err != nil {
@@ -275,7 +285,7 @@ func (s *session) context(soft, hard context.Context, w *worker, n int64, rec re
 			retry := retryable(row.Outcome, v)
 			rec.note(&row, retry, s.o.MaxAttempts, s.o.Turns)
 			s.tally(&row, rec)
-			err = s.w.Row(row)
+			err = s.record(&row, &rec)
 		}
 		if s.pacer != nil {
 			w.last = row
@@ -301,7 +311,11 @@ func (s *session) context(soft, hard context.Context, w *worker, n int64, rec re
 // attempt makes one attempt, judges it, and parks the conversation where another turn follows.
 func (s *session) attempt(hard context.Context, w *worker, row *ledger.Row, t *turn) (verdict, error) {
 	id := attemptID{row.Context, row.Turn, row.Attempt}
-	if err := s.slots.set(w.id, id); err != nil {
+	if s.o.Share != nil {
+		if err := s.o.Share.Open(id.context, id.attempt); err != nil {
+			return verdict{}, err
+		}
+	} else if err := s.slots.set(w.id, id); err != nil {
 		return verdict{}, err
 	}
 	c := s.client

@@ -16,7 +16,7 @@ import (
 type sampler struct {
 	mu     sync.Mutex // held while a sample is taken
 	clk    *clock
-	w      *ledger.Writer
+	w      Lines
 	redact *redactor
 	period time.Duration
 

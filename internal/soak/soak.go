@@ -126,7 +126,7 @@ type session struct {
 	commit *ledger.Committer
 	place  *ledger.Committer // of commitments to where the run is
 	base   string            // the shared base's commitment
-	w      *ledger.Writer
+	w      Lines
 	lock   *os.File
 	clk    *clock
 
@@ -163,16 +163,10 @@ func newSession(ctx context.Context, o *Options) (*session, error) {
 	if s.target, err = parseEndpoint(o.Endpoint); err != nil {
 		return nil, err
 	}
-	if empty, err := ledger.IsEmpty(o.Out); o.Resume && err == nil && empty {
-		o.Log("the run in " + o.Out + " had not begun: it begins")
-		o.Resume = false
-	}
-	if o.Resume {
-		if err := s.reopenConfig(); err != nil {
+	if o.member() == nil {
+		if err := s.checkFolder(); err != nil {
 			return nil, err
 		}
-	} else if err := mustBeEmpty(o.Out); err != nil {
-		return nil, err
 	}
 	if _, err := newBodyMaker(o); err != nil {
 		return nil, err
@@ -184,8 +178,10 @@ func newSession(ctx context.Context, o *Options) (*session, error) {
 	if err := o.guard(s.target.scope); err != nil {
 		return nil, err
 	}
-	if err := checkDisk(o); err != nil {
-		return nil, err
+	if o.member() == nil {
+		if err := checkDisk(o); err != nil {
+			return nil, err
+		}
 	}
 	secrets := []string{o.APIKey}
 	header := defaultHeader(o.Build.Version)
@@ -207,6 +203,19 @@ func newSession(ctx context.Context, o *Options) (*session, error) {
 	s.client = &client{http: &http.Client{Transport: s.load, CheckRedirect: noRedirect}, url: s.target.chat, header: header,
 		timeouts: o.Timeouts, drain: 250 * time.Millisecond, redact: s.redact}
 	return s, nil
+}
+
+// checkFolder makes sure of the run folder: a new one, or one with a run that is to go on.
+func (s *session) checkFolder() error {
+	o := s.o
+	if empty, err := ledger.IsEmpty(o.Out); o.Resume && err == nil && empty {
+		o.Log("the run in " + o.Out + " had not begun: it begins")
+		o.Resume = false
+	}
+	if o.Resume {
+		return s.reopenConfig()
+	}
+	return mustBeEmpty(o.Out)
 }
 
 func mustBeEmpty(dir string) error {
@@ -276,6 +285,8 @@ func (s *session) findServer(ctx context.Context) {
 		}
 	}
 	switch {
+	case o.member() != nil:
+		p.reason, p.metrics, p.vars = "the host of the run samples the server", "", ""
 	case o.ServerPID != 0:
 	case s.target.scope != ledger.ScopeLoopback:
 		p.reason = "the endpoint isn't on this machine"
@@ -307,9 +318,12 @@ func (s *session) open(ready readiness) error {
 	s.records = newRecords(o.Contexts, o.Turns)
 	s.budget.limit, s.budget.spent = o.MaxSpendTokens, ready.spent
 	var err error
-	if o.Resume {
+	switch {
+	case o.member() != nil:
+		err = s.join(o.member())
+	case o.Resume:
 		err = s.reopen()
-	} else {
+	default:
 		err = s.create()
 	}
 	if err != nil {
@@ -377,9 +391,21 @@ func (s *session) create() error {
 	if o.Contract == ledger.ContractControlled {
 		s.cfg.Controlled = s.controlPlan()
 	}
-	s.cfg.Load, s.cfg.Declared = o.Load, o.Declared
-	if s.w, err = ledger.Create(o.Out, s.cfg); err != nil {
+	s.cfg.Load, s.cfg.Declared, s.cfg.Shared = o.Load, o.Declared, o.Share != nil
+	w, err := ledger.Create(o.Out, s.cfg)
+	if err != nil {
 		return err
+	}
+	s.w = w
+	if o.Share != nil {
+		// What Create has filled in is on the disk.
+		f, err := ledger.OpenFolder(o.Out)
+		if err == nil {
+			err = o.Share.Host(f.Config, w)
+		}
+		if err != nil {
+			return fmt.Errorf("hosting the run: %w", err)
+		}
 	}
 	if s.lock, err = lockFolder(filepath.Join(o.Out, ledger.ConfigFile)); err != nil {
 		return err
@@ -389,7 +415,9 @@ func (s *session) create() error {
 			return err
 		}
 	}
-	s.slots, err = openSlots(o.Out)
+	if o.Share == nil {
+		s.slots, err = openSlots(o.Out)
+	}
 	return err
 }
 

@@ -116,7 +116,7 @@ func repeatsConfig(e *evidence) (string, string) {
 		{"started_wall_us", a.StartedWallUS, c.StartedWallUS}, {"contract", a.Contract, c.Contract}, {"contexts", a.Contexts, c.Contexts},
 		{"turns_per_context", a.TurnsPerContext, c.TurnsPerContext}, {"workers", a.Workers, c.Workers}, {"model", a.Model, c.Model},
 		{"endpoint_scope", a.EndpointScope, c.EndpointScope}, {"endpoint_commitment", a.EndpointCommitment, c.EndpointCommitment},
-		{"in_process", a.InProcess, c.InProcess}, {"base", a.Base, c.Base}, {"max_tokens", a.MaxTokens, c.MaxTokens},
+		{"in_process", a.InProcess, c.InProcess}, {"shared", a.Shared, c.Shared}, {"base", a.Base, c.Base}, {"max_tokens", a.MaxTokens, c.MaxTokens},
 	} {
 		if p.claimed != p.computed {
 			out = append(out, fmt.Sprintf("/%s is %v, the config gives %v", p.at, p.claimed, p.computed))

@@ -225,6 +225,9 @@ func faultsRecovered(e *evidence) (string, string) {
 
 func resent(e *evidence) (string, string) {
 	segments := map[int64]int64{}
+	if e.config.Shared {
+		return resentByOthers(e), ""
+	}
 	for _, r := range e.facts.resent {
 		switch segments[r.segment]++; {
 		case r.segment == 0:
@@ -240,6 +243,25 @@ func resent(e *evidence) (string, string) {
 		}
 	}
 	return "", ""
+}
+
+// resentByOthers judges a run whose segments ran at the same time: what died with a process is sent again by any other.
+func resentByOthers(e *evidence) string {
+	killed := int64(0)
+	for s := range e.facts.segments {
+		if !e.facts.ended[s] {
+			killed++
+		}
+	}
+	if n := int64(len(e.facts.resent)); n > killed*e.config.Workers {
+		return fmt.Sprintf("%d attempts were sent again; %d processes died with at most %d open each", n, killed, e.config.Workers)
+	}
+	for _, r := range e.facts.resent {
+		if r.context < 0 || r.context >= e.config.Contexts || r.turn != 0 || r.attempt < 1 || e.computed.Status == ledger.StatusFinished && !e.facts.contexts[r.context].any {
+			return fmt.Sprintf("context %d, turn %d, attempt %d was never planned, or has no row", r.context, r.turn, r.attempt)
+		}
+	}
+	return ""
 }
 
 func controlledSums(e *evidence) (string, string) {

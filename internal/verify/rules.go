@@ -275,7 +275,7 @@ var owners = map[string]string{
 	"schema_version": "load", "operation": "load", "document": "load",
 	"run_id": "R-CONF-03", "run_ordinal": "R-CONF-03", "nonce": "R-CONF-03", "started_wall_us": "R-CONF-03", "contract": "R-CONF-03",
 	"contexts": "R-CONF-03", "turns_per_context": "R-CONF-03", "workers": "R-CONF-03", "model": "R-CONF-03", "endpoint_scope": "R-CONF-03",
-	"endpoint_commitment": "R-CONF-03", "in_process": "R-CONF-03", "workload": "R-CONF-03", "base": "R-CONF-03", "max_tokens": "R-CONF-03",
+	"endpoint_commitment": "R-CONF-03", "in_process": "R-CONF-03", "shared": "R-CONF-03", "workload": "R-CONF-03", "base": "R-CONF-03", "max_tokens": "R-CONF-03",
 	"client": "R-CONF-03", "config_sha256": "R-CONF-01", "ended_wall_us": "R-STAT-01", "status": "R-STAT-01", "status_detail": "R-STAT-01",
 	"segments": "R-STAT-01", "files": "R-FILE-01", "files_root": "R-FILE-03", "counts": "R-COUNT-01", "tokens": "R-TOK-02",
 	"wall_us": "R-RATE-01", "rates": "R-RATE-01", "times": "R-LAT-01", "peaks": "R-SUM-01", "oracle": "R-ORA-01", "samples": "R-SUM-01", "gpus": "R-GPU-01",

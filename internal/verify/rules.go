@@ -189,7 +189,7 @@ func Rules() []Rule {
 			Explain:   "The largest resident memory (VmHWM) that a sample shows of the client is known, is not shared with a server in the same process, and lies below 256,000,000 bytes.",
 			Contracts: orchestration, After: []string{"R-FORM-02", "R-RES-03"}, check: clientMemory},
 		{ID: "R-CONN-01", Title: "connections were used again",
-			Explain:   "No more attempts opened a connection than there are workers in each segment, attempts that ended with anything but a result, and reconnects: ports can't run out.",
+			Explain:   "No more attempts opened a connection than there are workers in each segment, attempts that ended with anything but a result, reconnects, and one attempt of 1,000: ports can't run out.",
 			Contracts: orchestration, After: []string{"R-FORM-02", "R-CTX-01"}, check: connectionsReused},
 		{ID: "R-CTL-01", Title: "the contract's sums are those of the files",
 			Explain: "Canaries, faults by kind, parked and restored conversations and quiet points in the ledger are counted again, some of them twice.",

@@ -241,6 +241,14 @@ func TestBrowserInterfere(t *testing.T) {
 		t.Fatal(err)
 	}
 	lookAt(t, b, "matrix", p.HTML)
+	if p, err = matrixPageOf(t, spoiledMatrix(t), ""); err != nil {
+		t.Fatal(err)
+	}
+	b.open(t, p.HTML, 360, 740, "light")
+	for _, e := range evaluate[[]string](t, b, overflowScript) {
+		t.Errorf("of a spoiled run: reaches over the side: %s", e)
+	}
+	b.shot(t, "spoiled")
 }
 
 func TestBrowserCompare(t *testing.T) {

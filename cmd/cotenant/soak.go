@@ -51,7 +51,7 @@ func newSoak() *cobra.Command {
 			"retirement, accounting and memory of the client, and nothing about a server.\n" +
 			"--load says when contexts are sent. closed (default) keeps the workers busy; constant:RATE and poisson:RATE send so many a second,\n" +
 			"busy or not; trace:FILE sends when a trace says. Several levels, as in poisson:5,10,20 or closed:1,2,4, are stages of equally many\n" +
-			"contexts; LOW..HIGH[*STEPS] looks for the highest level that keeps --slo, as in poisson:2..64*8.\n" +
+			"contexts; LOW..HIGH[*STEPS] looks for the highest level that keeps --slo, as in poisson:2..64*20.\n" +
 			"Rungs 100, 1,000, 10,000, 100,000 and 1,000,000 can be admitted; any other number runs too.\n" +
 			"With --queue several processes make one run, its contexts handed out through NATS JetStream; it prints how others --join.\n" +
 			"The first interrupt drains and writes the ledger; --resume goes on. A second one stops at once.",

@@ -127,7 +127,7 @@ func (p *LoadPlan) check(c *Config) error {
 	case p.Search != nil && len(p.Objectives) == 0:
 		return fmt.Errorf("a search needs an objective")
 	case p.Stages() < 1 || p.Stages() > MaxStages || c.Contexts%p.Stages() != 0:
-		return fmt.Errorf("%d stages for %d contexts: want at most %d, of equally many contexts", p.Stages(), c.Contexts, MaxStages)
+		return fmt.Errorf("%d contexts can't be divided into %d stages of equally many, of which there may be %d", c.Contexts, p.Stages(), MaxStages)
 	case p.Paired && (c.Contexts/p.Stages()%2 != 0 || len(p.Tenants) > 0):
 		return fmt.Errorf("pairs need an even number of contexts a stage, and no tenants")
 	}
@@ -152,7 +152,7 @@ func (p *LoadPlan) check(c *Config) error {
 func (p *LoadPlan) checkParts(workers int64) error {
 	for i, o := range p.Objectives {
 		if !slices.Contains(Metrics(), o.Metric) || o.LimitUS < 1 || o.LimitUS > MaxLimitUS {
-			return fmt.Errorf("objective %q, limit %d us: want one of %v, and a limit of at least 1", clipped(o.Metric), o.LimitUS, Metrics())
+			return fmt.Errorf("objective %q, limit %d us: want one of %v, and a limit of 1 to %d", clipped(o.Metric), o.LimitUS, Metrics(), int64(MaxLimitUS))
 		}
 		if _, ok := percentileOf(o.Percentile); !ok {
 			return fmt.Errorf("objective for percentile %d/1000: want 500, 900, 950, 990 or 999", o.Percentile)

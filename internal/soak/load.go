@@ -31,8 +31,8 @@ func (s LoadSpec) Open() bool {
 	return kind != "" && kind != ledger.ArrivalClosed
 }
 
-// searchSteps is how many stages a search has, where it isn't said.
-const searchSteps = 8
+// searchSteps is how many stages a search has, where it isn't said: each rung can be divided by it.
+const searchSteps = 10
 
 // Plan reads a spec. Workers is the run's, trace what is replayed, where something is. It is nil where nothing is asked for beyond
 // a closed loop.

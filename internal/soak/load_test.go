@@ -374,7 +374,7 @@ func TestLoadSpecs(t *testing.T) {
 		{LoadSpec{}, "null"}, {LoadSpec{Shape: "closed"}, "null"},
 		{LoadSpec{Shape: "poisson:0.5,2", Seed: "9"}, `"levels":[500000,2000000],`},
 		{LoadSpec{Shape: "constant:20", Seed: "9"}, `"seed":"",`},
-		{LoadSpec{Shape: "closed:1..4", Objectives: "latency_p999_us=7"}, `"search":{"high":4,"low":1,"steps":8}`},
+		{LoadSpec{Shape: "closed:1..4", Objectives: "latency_p999_us=7"}, `"search":{"high":4,"low":1,"steps":10}`},
 		{LoadSpec{Shape: "closed:1..4*3", Objectives: "ttft_p50_us=5,latency_p90_us=6"}, `"objectives":[{"limit_us":5,"metric":"ttft","percentile":500},{"limit_us":6,"metric":"latency","percentile":900}]`},
 		{LoadSpec{Tenants: "quiet=1,noisy=1x7"}, `"tenants":[{"name":"quiet","share":1,"weight":1},{"name":"noisy","share":7,"weight":1}]`},
 		{LoadSpec{Paired: true}, `"paired":true`},

@@ -46,6 +46,17 @@ func runOnFake(t *testing.T, dir string) {
 			play(e, h200(e.T().(testing.TB)))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"replace": replace},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"replace": replace, "unpack": unpack},
 	})
+}
+
+// unpack FROM TO writes what a compressed file holds.
+func unpack(ts *testscript.TestScript, neg bool, args []string) {
+	data, err := readAtMost(ts.MkAbs(args[0]), maxEvidence)
+	if err == nil {
+		err = os.WriteFile(ts.MkAbs(args[1]), data, 0o644)
+	}
+	if (err != nil) != neg {
+		ts.Fatalf("unpacking: %v", err)
+	}
 }

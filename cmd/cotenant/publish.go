@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"cotenant/internal/inspect"
-	"cotenant/internal/interfere"
 	"cotenant/internal/interfere/record"
 	"cotenant/internal/probe/evidence"
 	"cotenant/internal/publish"
@@ -136,32 +135,6 @@ func publishProbe(c *cobra.Command, path, out string, o publish.Options, asJSON 
 		return &exit{exitUnchecked, err, ""}
 	}
 	if r, err := evidence.VerifyPublished(p.Document); err != nil || !r.Holds {
-		return &exit{exitUnchecked, fmt.Errorf("the public form doesn't verify: %v %+v", err, r), ""}
-	}
-	if err := newFolder(c, out); err != nil {
-		return err
-	}
-	return writePublished(c, out, []publicFile{{"evidence.json", func(w io.Writer) error { _, err := w.Write(p.Document); return err }}}, p.List, asJSON)
-}
-
-// publishInterference publishes an interference run's folder, which must verify, and verifies what it is about to write.
-func publishInterference(c *cobra.Command, path, out string, o publish.Options, asJSON bool) error {
-	r, _, err := interfere.Verify(path)
-	if err != nil {
-		return &exit{exitUnchecked, err, ""}
-	}
-	if !r.Holds {
-		return &exit{exitUnchecked, fmt.Errorf("%s: %d rules failed: see cotenant verify %s", path, len(r.Failed()), path), ""}
-	}
-	files, err := interfere.Files(path)
-	if err != nil {
-		return &exit{exitUnchecked, err, ""}
-	}
-	p, err := publish.Folder(publish.InterferenceOperation, files, o)
-	if err != nil {
-		return &exit{exitUnchecked, err, ""}
-	}
-	if r, _, err := interfere.VerifyPublished(p.Document); err != nil || !r.Holds {
 		return &exit{exitUnchecked, fmt.Errorf("the public form doesn't verify: %v %+v", err, r), ""}
 	}
 	if err := newFolder(c, out); err != nil {

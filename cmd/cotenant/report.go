@@ -182,24 +182,6 @@ func drawable(path string) (matrix bool, err error) {
 	return no("a page is drawn of a run's folder, which holds its rows, not of one file", "name the folder")
 }
 
-func readAtMost(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, errors.New("it isn't a regular file")
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("it has more than %d bytes", limit)
-	}
-	return data, err
-}
-
 // writePage puts html at path at once, or leaves what is there. Another file than a page of ours is replaced only where overwrite says so.
 func writePage(path string, html []byte, overwrite bool) error {
 	info, err := os.Lstat(path)

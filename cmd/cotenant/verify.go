@@ -140,17 +140,10 @@ func judge(path string, opts verify.Options) (judged, error) {
 		r, err := verify.Dir(path, opts)
 		return runReport{r}, err
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", verify.ErrUnreadable, err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxEvidence+1))
+	data, err := readAtMost(path, maxEvidence)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", verify.ErrUnreadable, err)
-	case len(data) > maxEvidence:
-		return nil, fmt.Errorf("%w: it has more than %d bytes", verify.ErrUnreadable, maxEvidence)
 	case evidence.IsPublished(data):
 		r, err := evidence.VerifyPublished(data)
 		if err != nil {

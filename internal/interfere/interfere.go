@@ -21,6 +21,7 @@ import (
 	"cotenant/internal/inspect"
 	"cotenant/internal/interfere/record"
 	"cotenant/internal/probe"
+	"cotenant/internal/probe/evidence"
 )
 
 // Options say what to measure.
@@ -33,7 +34,7 @@ type Options struct {
 	// TimeLimit ends the segment after the block under way; --resume goes on. At most probe.MaxLife less what ending takes.
 	TimeLimit time.Duration
 	// Progress is told of each block before it begins; nil for nobody.
-	Progress func(done, total int64, cell string)
+	Progress func(done, total int64, cell string) `json:"-"`
 }
 
 // Limits of Options.TimeLimit.
@@ -67,11 +68,13 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	if err := r.open(); err != nil {
 		return Outcome{}, err
 	}
-	c := o.Common
-	c.Out = filepath.Join(r.dir, record.GuardFolder, strconv.Itoa(len(r.folder.Segments)+1))
-	if !o.Resume && !o.Confirm {
-		c.Out = filepath.Join(r.dir, record.GuardFolder, "1")
+	if o.Resume {
+		if done, out, err := r.before(ctx); done || err != nil {
+			return out, err
+		}
 	}
+	c := o.Common
+	c.Out = r.guard(len(r.folder.Segments) + 1)
 	out, err := probe.Measure(ctx, c, probe.Measurement{Steps: steps, Life: o.TimeLimit + ending, Prepare: r.prepare, Work: r.work})
 	result := Outcome{Outcome: out, Plan: r.plan}
 	if r.plan != nil {
@@ -130,6 +133,42 @@ func (r *run) open() error {
 		return fmt.Errorf("%w: %s is not empty; --resume goes on with it", ErrUsage, r.dir)
 	}
 	return nil
+}
+
+// guard is the folder of a segment's guard.
+func (r *run) guard(segment int) string {
+	return filepath.Join(r.dir, record.GuardFolder, strconv.Itoa(segment))
+}
+
+// before looks at the segments that a run has already: one that was cut off is cleaned up, as far as its journal proves things to be
+// its own. done says that there is nothing to measure, or that a segment still goes on.
+func (r *run) before(ctx context.Context) (done bool, out Outcome, err error) {
+	out.Plan, out.Planned = r.plan, r.plan.Sampling.Repeats*int64(len(r.plan.Cells))
+	for n := max(1, len(r.folder.Segments)); n <= len(r.folder.Segments)+1; n++ {
+		dir := r.guard(n)
+		if _, err := os.Stat(filepath.Join(dir, evidence.ManifestFile)); err == nil || !exists(dir) {
+			continue
+		}
+		if _, code, err := probe.Cleanup(ctx, probe.CleanupOptions{Run: dir, Confirm: true, Program: r.o.Program, Env: r.o.Env}); err != nil {
+			out.Exit, out.Why = code, fmt.Sprintf("segment %d was cut off: %v", n, err)
+			return true, out, nil
+		}
+	}
+	// A segment that was cut off before its line was written measured nothing, and its number is taken again.
+	if dir := r.guard(len(r.folder.Segments) + 1); exists(dir) {
+		if err := os.Rename(dir, fmt.Sprintf("%s-cut-off-%d", dir, time.Now().UnixNano())); err != nil {
+			return true, out, fmt.Errorf("putting a segment that was cut off aside: %w", err)
+		}
+	}
+	if int64(len(r.folder.Rows)) < out.Planned {
+		return false, out, nil
+	}
+	return true, out, r.finish(&out)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // prepare makes the plan of the host and, where it will be carried out, writes it.

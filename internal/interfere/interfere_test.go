@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	bounded.ServeChild(tasks)
+	serveRun()
 	code := m.Run()
 	gputest.Cleanup()
 	os.Exit(code)

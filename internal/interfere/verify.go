@@ -23,7 +23,7 @@ func Verify(dir string) (*record.Report, *record.Folder, error) {
 	r := f.Verify()
 	result, detail := record.Pass, ""
 	for _, s := range f.Segments {
-		if detail = guardFault(filepath.Join(dir, record.GuardFolder, strconv.FormatInt(s.Segment, 10)), s); detail != "" {
+		if detail = guardFault(filepath.Join(dir, record.GuardFolder, strconv.FormatInt(s.Segment, 10)), s, s.Segment < int64(len(f.Segments))); detail != "" {
 			result = record.Fail
 			break
 		}
@@ -33,21 +33,22 @@ func Verify(dir string) (*record.Report, *record.Folder, error) {
 }
 
 // guardFault says what is wrong with a segment's guard; empty for nothing.
-func guardFault(dir string, s record.Segment) string {
+func guardFault(dir string, s record.Segment, followed bool) string {
 	g, err := evidence.Verify(dir)
 	if err != nil {
 		return fmt.Sprintf("segment %d: %v", s.Segment, err)
 	}
-	return judgeGuard(g, s)
+	return judgeGuard(g, s, followed)
 }
 
-func judgeGuard(g *evidence.Report, s record.Segment) string {
+// judgeGuard accepts a segment whose supervisor was killed where another followed, whose gates found nobody on the GPU.
+func judgeGuard(g *evidence.Report, s record.Segment, followed bool) string {
 	switch {
 	case !g.Holds:
 		return fmt.Sprintf("segment %d: %s: %s", s.Segment, g.Failed()[0].Rule, g.Failed()[0].Detail)
 	case g.Probe != evidence.MeasureOperation || g.RunID != s.RunID:
 		return fmt.Sprintf("segment %d: the guard's evidence is of another run", s.Segment)
-	case !g.CleanupComplete:
+	case !g.CleanupComplete && !(followed && g.Outcome == evidence.Unfinished):
 		return fmt.Sprintf("segment %d: its cleanup isn't proven", s.Segment)
 	}
 	return ""
@@ -92,7 +93,7 @@ func VerifyPublished(content []byte) (*record.Report, *record.Folder, error) {
 	r := f.Verify()
 	result, detail := record.Pass, ""
 	for _, s := range f.Segments {
-		if detail = publishedGuardFault(p, s); detail != "" {
+		if detail = publishedGuardFault(p, s, s.Segment < int64(len(f.Segments))); detail != "" {
 			result = record.Fail
 			break
 		}
@@ -102,7 +103,7 @@ func VerifyPublished(content []byte) (*record.Report, *record.Folder, error) {
 }
 
 // publishedGuardFault judges a segment's guard as the public form of a probe's folder.
-func publishedGuardFault(p *record.Published, s record.Segment) string {
+func publishedGuardFault(p *record.Published, s record.Segment, followed bool) string {
 	prefix := guardName(s, "")
 	guard := record.Published{SchemaVersion: 1, Operation: evidence.PublishedOperation, Originals: []record.Original{}, Documents: make(map[string]json.RawMessage)}
 	for name, doc := range p.Documents {
@@ -123,5 +124,5 @@ func publishedGuardFault(p *record.Published, s record.Segment) string {
 	if err != nil {
 		return fmt.Sprintf("segment %d: %v", s.Segment, err)
 	}
-	return judgeGuard(g, s)
+	return judgeGuard(g, s, followed)
 }

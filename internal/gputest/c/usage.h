@@ -3,6 +3,19 @@
 #include <dirent.h>
 #include <errno.h>
 
+// gone reports whether a process has ended, waited for or not.
+static int gone(int pid) {
+    char path[64], line[512], *end;
+    if (kill(pid, 0) && errno == ESRCH) return 1;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "r");
+    if (!f) return 0;
+    size_t n = fread(line, 1, sizeof line - 1, f);
+    fclose(f);
+    line[n] = 0;
+    return (end = strrchr(line, ')')) && (end[2] == 'Z' || end[2] == 'X');
+}
+
 struct holder { unsigned pid; unsigned long long bytes; };
 
 // holders fills at most room entries for a GPU and returns how many processes hold memory of it.
@@ -20,8 +33,7 @@ static unsigned holders(int gpu, struct holder *out, unsigned room) {
         int pid = atoi(e->d_name);
         struct holder h = {(unsigned)pid, 0};
         if (pid <= 0) continue;
-        int gone = kill(pid, 0) && errno == ESRCH;
-        if (gone && !text("usage.sticky")) continue;
+        if (gone(pid) && !text("usage.sticky")) continue;
         snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
         FILE *f = fopen(path, "r");
         if (!f) continue;
@@ -47,6 +59,6 @@ static unsigned long long held_bytes(int gpu) {
 static unsigned live_holders(int gpu, struct holder *out, unsigned room) {
     unsigned n = holders(gpu, out, room), kept = 0;
     for (unsigned i = 0; i < n && i < room; i++)
-        if (!kill((int)out[i].pid, 0) || errno != ESRCH) out[kept++] = out[i];
+        if (!gone((int)out[i].pid)) out[kept++] = out[i];
     return kept;
 }

@@ -87,7 +87,7 @@ func Rules() [][3]string {
 	for _, r := range rules {
 		list = append(list, [3]string{r.id, r.title, r.explain})
 	}
-	return append(list, [3]string{GuardRule, GuardTitle, "The evidence of each segment's guard holds by the rules of probes, is of this GPU and run, and its cleanup is complete."})
+	return append(list, [3]string{GuardRule, GuardTitle, "The evidence of each segment's guard holds by the rules of probes and is of this run, and its cleanup is complete; where its supervisor was killed, another segment followed, whose gates found nobody on the GPU."})
 }
 
 // The rule on guards.

@@ -118,6 +118,7 @@ func printPublishedRun(c *cobra.Command, out string, doc *ledger.Published, r *v
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "Readable: model %q, header names %s, extra body %q, texts of errors, addresses and keys taken out.\n", f.Config.Model, names, f.Config.Sampling.ExtraBody)
+	fmt.Fprintf(w, "Readable: model %q, header names %s, extra body %q, what was declared (%q, %q, %q), tenants' names, texts of errors, addresses and keys taken out.\n",
+		f.Config.Model, names, f.Config.Sampling.ExtraBody, f.Config.Declared.Server, f.Config.Declared.Hardware, f.Config.Declared.Split)
 	return nil
 }

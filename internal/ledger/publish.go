@@ -88,7 +88,13 @@ func (f *Folder) namesNobody(hosts []string) error {
 		return nil
 	}
 	c := &f.Config
-	if err := named(ConfigFile, c.Model, c.Sampling.ExtraBody, c.Nonce, strings.Join(c.HeaderNames, " "), c.Workload.Name); err != nil {
+	texts := []string{c.Model, c.Sampling.ExtraBody, c.Nonce, strings.Join(c.HeaderNames, " "), c.Workload.Name, c.Declared.Server, c.Declared.Hardware, c.Declared.Split}
+	if c.Load != nil {
+		for _, t := range c.Load.Tenants {
+			texts = append(texts, t.Name)
+		}
+	}
+	if err := named(ConfigFile, texts...); err != nil {
 		return err
 	}
 	for r, err := range f.Rows() {

@@ -281,6 +281,10 @@ func TestPublishRefuses(t *testing.T) {
 	run.rows[3].Error, run.rows[3].Outcome, run.rows[3].Oracle = "no route to gpu-box", ledger.TransportMid, ledger.OracleNone
 	named := t.TempDir()
 	run.write(t, named, nil)
+	declaring := t.TempDir()
+	says := simulate(t, 100)
+	says.cfg.Declared.Hardware = "one H200 in gpu-box"
+	says.write(t, declaring, nil)
 	changed := t.TempDir()
 	simulate(t, 100).write(t, changed, nil)
 	write(t, filepath.Join(changed, ledger.EventsFile), append(read(t, filepath.Join(changed, ledger.EventsFile)), '\n'))
@@ -288,6 +292,7 @@ func TestPublishRefuses(t *testing.T) {
 	write(t, filepath.Join(full, "x"), nil)
 	for name, c := range map[string]struct{ dir, out, why string }{
 		"a host is named":         {named, filepath.Join(t.TempDir(), "a"), `names the host "gpu-box"`},
+		"a host is declared":      {declaring, filepath.Join(t.TempDir(), "e"), `config.json names the host "gpu-box"`},
 		"a file was changed":      {changed, filepath.Join(t.TempDir(), "b"), "events.jsonl"},
 		"out isn't empty":         {"testdata/smollm2-100", full, "isn't empty"},
 		"it is a published form":  {public(t, "testdata/smollm2-100", 0), filepath.Join(t.TempDir(), "c"), "already"},

@@ -192,7 +192,7 @@ func lookAt(t *testing.T, b *browser, name string, html []byte) {
 		name          string
 		width, height int64
 		scheme        string
-	}{{"phone", 360, 740, "light"}, {"phone-dark", 360, 740, "dark"}, {"desktop", 1280, 900, "light"}, {"desktop-dark", 1280, 900, "dark"}} {
+	}{{"narrow", 280, 600, "light"}, {"phone", 360, 740, "light"}, {"phone-dark", 360, 740, "dark"}, {"desktop", 1280, 900, "light"}, {"desktop-dark", 1280, 900, "dark"}} {
 		b.open(t, html, screen.width, screen.height, screen.scheme)
 		for _, e := range evaluate[[]string](t, b, overflowScript) {
 			t.Errorf("%s, %s: reaches over the side: %s", name, screen.name, e)

@@ -61,6 +61,7 @@ type heatCell struct {
 // stripGroup is a victim's rows beside one aggressor.
 type stripGroup struct {
 	Aggressor string // place; empty: alone
+	Open      bool   // at first: of many groups only some
 	Rows      []stripRow
 }
 
@@ -306,7 +307,7 @@ func (m *folder) strips(p *victimPage, victim string) {
 	p.Axis = plot.StripAxis(x)
 	names := append([]record.Workload{{}}, m.Plan.Aggressors...)
 	for j, a := range names {
-		g := stripGroup{}
+		g := stripGroup{Open: len(names) <= 5 || j < 3}
 		if j > 0 {
 			g.Aggressor = fmt.Sprintf("p:/aggressors/%d/id", j-1)
 		}

@@ -228,6 +228,80 @@ func TestAttentionRowsAreIndependent(t *testing.T) {
 	}
 }
 
+// Decoding that rotates and stores: against float64 on rows that were rotated and stored here, and its cache against theirs.
+func TestDecodeAttentionRoPEOnGPU(t *testing.T) {
+	g := openDevice(t)
+	r := rand.New(rand.NewPCG(15, 16))
+	for _, c := range attentionCases {
+		for interleaved := range 2 {
+			a := newAttention(g, r, c.h, c.page, c.seqs)
+			tokens, _ := a.longest()
+			D := c.h.Dim
+			cos, sin := make([]float32, tokens*D/2), make([]float32, tokens*D/2)
+			for i := range cos {
+				s, c := math.Sincos(float64(i/(D/2)) * math.Pow(10000, -float64(i%(D/2))/float64(D/2)))
+				cos[i], sin[i] = float32(c), float32(s)
+			}
+			dcos, dsin := upload(g, cos, 0), upload(g, sin, 0)
+			// The device's cache has NaN where the rows' keys and values belong; the host's gets them.
+			empty := slices.Clone(a.cache)
+			for seq, s := range c.seqs {
+				if s.rows != 1 {
+					continue
+				}
+				row := a.qkv[int(a.first[seq])*(c.h.Heads+2*c.h.KVHeads)*D:][:(c.h.Heads+2*c.h.KVHeads)*D]
+				for head := range c.h.Heads + c.h.KVHeads {
+					h := row[head*D:][:D]
+					for i := range D / 2 {
+						x, y := i, i+D/2
+						if interleaved == 1 {
+							x, y = 2*i, 2*i+1
+						}
+						c, s := float64(cos[s.past*D/2+i]), float64(sin[s.past*D/2+i])
+						h[x], h[y] = toBF16(float32(fromBF16(h[x])*c-fromBF16(h[y])*s)), toBF16(float32(fromBF16(h[y])*c+fromBF16(h[x])*s))
+					}
+				}
+				for head := range c.h.KVHeads {
+					for part := range 2 {
+						at := a.at(seq, head, s.past, part)
+						copy(a.cache[at:at+D], row[(c.h.Heads+head+part*c.h.KVHeads)*D:][:D])
+						for d := range D {
+							empty[at+d] = 0x7fc0
+						}
+					}
+				}
+			}
+			for _, gpu := range []GPU{{80, g.gpu.SMs}, g.gpu} {
+				g.must(g.d.ToDevice(a.dcache, raw(empty)))
+				n := a.total * c.h.Heads * D
+				out := g.alloc(2 * n)
+				p := DecodeAttentionRoPE(gpu, c.h, len(c.seqs), tokens)
+				for range 2 { // what is stored is stored again
+					g.run(g.launch(p, false, a.dqkv, out, a.dcache, a.dtables, a.drow, a.drows, a.dpast, a.maxPages, c.h.Heads, c.h.KVHeads,
+						bits.Len(uint(c.page))-1, float32(1/math.Sqrt(float64(D))), a.part, a.count, dcos, dsin, interleaved))
+				}
+				cache, got := download[uint16](g, a.dcache, len(a.cache)), download[uint16](g, out, n)
+				for i, v := range cache {
+					if want := a.cache[i]; v != want && !(math.Abs(fromBF16(v)-fromBF16(want)) <= 0x1p-7*math.Abs(fromBF16(want))+1e-6) {
+						t.Fatalf("%v page %d on %d interleaved %d: element %d of the cache is %x, want %x", c.h, c.page, gpu.Capability, interleaved, i, v, want)
+					}
+				}
+				for seq, s := range c.seqs {
+					if s.rows != 1 {
+						continue
+					}
+					head := r.IntN(c.h.Heads)
+					for d, w := range a.want(seq, 0, head) {
+						if v := fromBF16(got[(int(a.first[seq])*c.h.Heads+head)*D+d]); !(math.Abs(v-w) <= 0x1p-7*math.Abs(w)+0x1p-7) {
+							t.Fatalf("%v page %d on %d: sequence %v head %d element %d is %g, want %g", c.h, c.page, gpu.Capability, s, head, d, v, w)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // Decoding and prefill of models of 0.5B and 8B; keys and values fit L2 only at few sequences.
 func BenchmarkAttention(b *testing.B) {
 	g := openDevice(b)

@@ -48,29 +48,41 @@ type Plan struct {
 	BoxRows int
 }
 
-// tile is a kernel of wgmma.cu.
+// form is how a kernel of wgmma.cu runs along K.
+type form int
+
+const (
+	ordered form = iota
+	sliced
+	cluster // the blocks of a cluster share out the slices
+)
+
+// tile is a kernel of wgmma.cu: its rows of w and of x, the stages of its ring, and how many of its blocks share an SM.
 type tile struct {
-	name           string
-	w, x, stages   int
-	clocks, fixed  float64 // of a block of 64 along K, and of a tile besides
-	cluster, slice bool
+	name                string
+	form                form
+	w, x, stages, perSM int
+	block, fixed        float64 // ns of a block of 64 along K, and of a tile besides, measured on an H200
 }
 
 var tiles = []tile{
-	{name: "ordered_128x176", w: 128, x: 176, stages: 5, clocks: 800, fixed: 2500},
-	{name: "ordered_128x256", w: 128, x: 256, stages: 4, clocks: 1100, fixed: 3000},
-	{name: "ordered_128x144", w: 128, x: 144, stages: 6, clocks: 680, fixed: 2500},
-	{name: "ordered_128x64", w: 128, x: 64, stages: 8, clocks: 450, fixed: 2000},
-	{name: "ordered_64x128", w: 64, x: 128, stages: 8, clocks: 450, fixed: 2000},
-	{name: "ordered_64x64", w: 64, x: 64, stages: 8, clocks: 300, fixed: 2000},
-	{name: "sliced_64x16", w: 64, x: 16, stages: 8, clocks: 200, fixed: 1500, slice: true},
-	{name: "sliced_64x32", w: 64, x: 32, stages: 8, clocks: 220, fixed: 1500, slice: true},
-	{name: "sliced_128x64", w: 128, x: 64, stages: 8, clocks: 450, fixed: 2000, slice: true},
-	{name: "sliced_128x128", w: 128, x: 128, stages: 6, clocks: 700, fixed: 2500, slice: true},
-	{name: "cluster_64x16", w: 64, x: 16, stages: 8, clocks: 200, fixed: 2500, slice: true, cluster: true},
-	{name: "cluster_64x32", w: 64, x: 32, stages: 8, clocks: 220, fixed: 2500, slice: true, cluster: true},
-	{name: "cluster_64x64", w: 64, x: 64, stages: 6, clocks: 300, fixed: 2500, slice: true, cluster: true},
-	{name: "cluster_64x128", w: 64, x: 128, stages: 4, clocks: 450, fixed: 3000, slice: true, cluster: true},
+	{"ordered_128x176", ordered, 128, 176, 5, 1, 480, 2500},
+	{"ordered_128x256", ordered, 128, 256, 4, 1, 690, 3500},
+	{"ordered_128x144", ordered, 128, 144, 6, 1, 410, 1750},
+	{"ordered_128x64", ordered, 128, 64, 8, 1, 270, 1250},
+	{"ordered_64x128", ordered, 64, 128, 8, 1, 230, 1250},
+	{"ordered_64x64", ordered, 64, 64, 8, 1, 200, 1250},
+	{"sliced_64x16", sliced, 64, 16, 8, 2, 220, 1000},
+	{"sliced_64x32", sliced, 64, 32, 8, 2, 230, 1000},
+	{"sliced_128x64", sliced, 128, 64, 8, 1, 270, 2250},
+	{"sliced_128x128", sliced, 128, 128, 6, 1, 340, 4250},
+	{"sliced_64x128", sliced, 64, 128, 8, 1, 260, 1250},
+	{"sliced_128x144", sliced, 128, 144, 6, 1, 360, 4500},
+	{"sliced_128x176", sliced, 128, 176, 5, 1, 460, 4000},
+	{"cluster_64x16", cluster, 64, 16, 8, 2, 160, 3750},
+	{"cluster_64x32", cluster, 64, 32, 6, 2, 160, 4250},
+	{"cluster_64x64", cluster, 64, 64, 6, 1, 350, 3250},
+	{"cluster_64x128", cluster, 64, 128, 4, 1, 740, 2750},
 }
 
 // Slices returns into how many slices the kernels cut the sum over K.
@@ -88,65 +100,90 @@ func Slices(K int) int {
 //
 // Only Hopper's kernels may be launched before the kernel in front of them has ended; they read nothing but w until then.
 func Product(g GPU, order Order, M, N, K int, mode Mode) Plan {
-	if M <= 16 && (order == Sliced || !g.Hopper()) {
-		return skinny(g, M, N, K)
-	}
 	if !g.Hopper() {
+		if M <= 16 {
+			return skinny(g, M, N, K).plan
+		}
 		if M <= 128 || ceil(M, 64)*ceil(N, 128) < g.SMs {
 			return Plan{Module: "mma_sm80", Kernel: "mma_64x32", Grid: [3]uint32{uint32(ceil(M, 32)), uint32(ceil(N, 64)), 1}, Block: [3]uint32{64, 1, 1}, Shared: 3 * (64 + 32) * 128}
 		}
 		return Plan{Module: "mma_sm80", Kernel: "mma_128x64", Grid: [3]uint32{uint32(ceil(M, 64)), uint32(ceil(N, 128)), 1}, Block: [3]uint32{256, 1, 1}, Shared: 3 * (128 + 64) * 128}
 	}
 	best, cost := Plan{}, 0.0
-	for i := range tiles {
-		t := &tiles[i]
-		if t.slice != (order == Sliced) {
-			continue
-		}
-		if c := t.cost(g, M, N, K); best.Kernel == "" || c < cost {
-			best, cost = t.plan(g, M, N, K), c
+	for _, c := range candidates(g, order, M, N, K) {
+		if best.Kernel == "" || c.ns < cost {
+			best, cost = c.plan, c.ns
 		}
 	}
 	return best
 }
 
-// cost estimates the clocks that a product takes.
-func (t *tile) cost(g GPU, M, N, K int) float64 {
-	n, blocks, slots := ceil(M, t.x)*ceil(N, t.w), ceil(K, 64), g.SMs
-	if t.cluster {
-		n, blocks = n*Slices(K), ceil(blocks, Slices(K))
-	}
-	return float64(ceil(n, slots)) * (float64(blocks)*t.clocks + t.fixed)
+// candidate is a plan and about how long it takes.
+type candidate struct {
+	plan Plan
+	ns   float64
 }
 
-func (t *tile) plan(g GPU, M, N, K int) Plan {
+// candidates returns what there is for a product on Hopper.
+func candidates(g GPU, order Order, M, N, K int) []candidate {
+	var all []candidate
+	if order == Sliced && M <= 16 {
+		all = append(all, skinny(g, M, N, K))
+	}
+	for i := range tiles {
+		switch t := &tiles[i]; {
+		case (t.form == ordered) != (order == Ordered):
+		case t.form == cluster:
+			for size := 2; size <= Slices(K); size *= 2 {
+				if c := t.candidate(g, M, N, K, size); c.plan.Shared <= mostShared {
+					all = append(all, c)
+				}
+			}
+		default:
+			all = append(all, t.candidate(g, M, N, K, 1))
+		}
+	}
+	return all
+}
+
+// mostShared is how much shared memory a block can have on Hopper.
+const mostShared = 227 << 10
+
+// What reading weights reaches on an H200, in bytes a nanosecond: from memory, and for every further tile of x from L2.
+const bandwidth, cacheBandwidth = 4200, 5700
+
+func (t *tile) candidate(g GPU, M, N, K, size int) candidate {
+	n, slots := ceil(M, t.x)*ceil(N, t.w)*size, g.SMs*t.perSM
+	slices, blocks := Slices(K), ceil(K, 64)
 	p := Plan{Module: "wgmma_sm90a", Kernel: t.name, Block: [3]uint32{uint32(t.w)*2 + 128, 1, 1}, Maps: true, BoxRows: t.x,
-		Shared: uint32(t.stages*(t.w+t.x)*128 + 1024)}
-	n := ceil(M, t.x) * ceil(N, t.w)
-	if t.cluster {
-		p.Cluster = uint32(Slices(K))
-		n *= Slices(K)
-	} else {
-		n = min(n, g.SMs)
+		Shared: uint32(t.stages*(t.w+t.x)*128 + 1024), Grid: [3]uint32{uint32(min(n, slots)), 1, 1}}
+	if t.form == cluster {
+		p.Grid[0], p.Cluster = uint32(n), uint32(size)
+		p.Shared += uint32(slices / size * t.x * 68 * 4)
 	}
-	p.Grid = [3]uint32{uint32(n), 1, 1}
-	return p
+	mine := ceil(blocks, slices) * (slices / size) // the blocks along K of the busiest member of a cluster
+	if size == 1 {
+		mine = blocks
+	}
+	bytes := float64(2 * N * K)
+	ns := max(float64(ceil(n, slots))*(float64(mine)*t.block+t.fixed), bytes/bandwidth+t.fixed, float64(ceil(M, t.x))*bytes/cacheBandwidth)
+	if t.form == cluster {
+		ns *= 1 + 0.1*float64(ceil(M, t.x)-1)
+	}
+	return candidate{p, ns}
 }
 
-func skinny(g GPU, M, N, K int) Plan {
-	p := Plan{Module: "skinny_sm80", Kernel: "skinny1_4", Block: [3]uint32{256, 1, 1}}
-	if g.Hopper() {
-		p.Module = "skinny_sm90a"
-	}
-	columns := 8
+func skinny(g GPU, M, N, K int) candidate {
+	p := Plan{Module: module(g, "skinny"), Kernel: "skinny1_4", Block: [3]uint32{256, 1, 1}}
+	columns, ns := 8, 1700+float64(2*N*K)/3000
 	if M > 8 {
-		p.Kernel, columns = "skinny2_4", 16
+		p.Kernel, columns, ns = "skinny2_4", 16, 1.5*ns
 	}
 	if Slices(K) == 8 {
-		p.Kernel = p.Kernel[:len(p.Kernel)-1] + "8"
+		p.Kernel, ns = p.Kernel[:len(p.Kernel)-1]+"8", ns+2000
 	}
 	p.Grid = [3]uint32{uint32(ceil(N, 16*8/Slices(K))), uint32(ceil(M, columns)), 1}
-	return p
+	return candidate{p, ns}
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }

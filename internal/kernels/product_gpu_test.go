@@ -244,19 +244,20 @@ func BenchmarkProduct(b *testing.B) {
 			for _, order := range orders {
 				chosen := Product(g.gpu, order, M, s.N, s.K, s.mode)
 				seen := map[string]bool{}
-				for i, p := range plansOf(g.gpu, order, M, s.N, s.K) {
-					if seen[p.Kernel] || order == Sliced && M > 64 && i > 0 {
+				for _, p := range plansOf(g.gpu, order, M, s.N, s.K) {
+					name := fmt.Sprintf("%s/%d", p.Kernel, p.Cluster)
+					if seen[name] || order == Sliced && M > 64 && (p.Cluster > 0 || p.BoxRows < 64) {
 						continue
 					}
-					seen[p.Kernel] = true
+					seen[name] = true
 					mark := " "
-					if p.Kernel == chosen.Kernel {
+					if p.Kernel == chosen.Kernel && p.Cluster == chosen.Cluster {
 						mark = "*"
 					}
 					us, early := weights.time(M, s.N, s.K, s.mode, p)
 					bytes := 2 * float64(s.N) * float64(s.K)
 					flop := 2 * float64(M) * float64(s.N) * float64(s.K)
-					fmt.Printf("product M %d N %d K %d mode %d %s%s us %.2f dependent %.2f TB/s %.2f TFLOP/s %.0f\n", M, s.N, s.K, s.mode, mark, p.Kernel, us, early, bytes/early/1e6, flop/early/1e6)
+					fmt.Printf("product M %d N %d K %d mode %d %s%s us %.2f dependent %.2f TB/s %.2f TFLOP/s %.0f\n", M, s.N, s.K, s.mode, mark, name, us, early, bytes/early/1e6, flop/early/1e6)
 				}
 			}
 		}

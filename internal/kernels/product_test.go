@@ -12,10 +12,8 @@ func plansOf(g GPU, order Order, M, N, K int) []Plan {
 	if !g.Hopper() {
 		return plans
 	}
-	for i := range tiles {
-		if tiles[i].slice == (order == Sliced) {
-			plans = append(plans, tiles[i].plan(g, M, N, K))
-		}
+	for _, c := range candidates(g, order, M, N, K) {
+		plans = append(plans, c.plan)
 	}
 	return plans
 }

@@ -5,7 +5,7 @@
 #include "hopper.cuh"
 #include "product.cuh"
 
-// How the sum over K runs: in one go; in slices, one after the other; in slices, one a block of a cluster of slices(K).
+// How the sum over K runs: in one go; in slices, one after the other; in slices that the blocks of a cluster share out.
 enum { ORDERED, SLICED, CLUSTER };
 
 template <int XT> DEV void wgmma_tile(float (&d)[XT / 2], u64 a, u64 b, int keep) {
@@ -26,31 +26,36 @@ DEV Tile tile_of(int i, int x_tiles, int w_tiles) {
   return {first + in % rows, in / rows};
 }
 
-// Adds the slices of a tile of 64 × XT: every block of the cluster does so for some of the rows of x, by reading from all.
-// part: this block's sums, in shared memory, row of x by row of x, PITCH floats apart.
-constexpr int PITCH = 68;
+// Adds the slices of a tile of 64 × XT: every block of the cluster does so for some of the rows of x, by reading from all. Slice s is
+// in the shared memory of block s modulo the cluster's size, as its s over that size; sums lie row of x by row of x, PITCH floats
+// apart.
+constexpr int PITCH = 68, MOST_SLICES = 8;
 template <int XT> DEV void add_slices(u32 part, int count, void *c, const float *bias, int M, int N, int mode, int m0, int w0) {
-  const int rank = (int)cluster_rank(), first = rank * XT / count, rows = (rank + 1) * XT / count - first;
+  const int size = (int)cluster_size(), rank = (int)cluster_rank(), first = rank * XT / size, rows = (rank + 1) * XT / size - first;
   for (int e = TID; e < rows * 32; e += NTID) {
     const int r = e & 7, tile = e >> 3 & 3, m = first + (e >> 5);
     const u32 at = part + (m * PITCH + tile * 16 + r) * 4;
-    float low = 0, high = 0;
-    for (int s = 0; s < count; s++) {
-      low += cluster_load(at, s);
-      high += cluster_load(at + 32, s);
-    }
-    if (m0 + m < M) store_pair(c, bias, N, mode, m0 + m, w0 * 4 + tile, r, low, high);
+    float low[MOST_SLICES] = {}, high[MOST_SLICES] = {};
+#pragma unroll
+    for (int s = 0; s < MOST_SLICES; s++)
+      if (s < count) {
+        const u32 from = at + s / size * (XT * PITCH * 4);
+        low[s] = cluster_load(from, s % size);
+        high[s] = cluster_load(from + 32, s % size);
+      }
+    float l = 0, h = 0;
+#pragma unroll
+    for (int s = 0; s < MOST_SLICES; s++) l += low[s], h += high[s];
+    if (m0 + m < M) store_pair(c, bias, N, mode, m0 + m, w0 * 4 + tile, r, l, h);
   }
 }
 
 // The order of work of a block, which the loading thread and the multiplying groups walk alike: tiles, slices of them, blocks along K.
-struct Walk { int x_tiles, tiles, blocks, count, tile, step, slice, last_slice; };
+struct Walk { int x_tiles, tiles, blocks, count, tile, step, slice, slice_step; };
 template <int FORM> DEV Walk walk_of(int M, int N, int K, int xt, int wt) {
-  const int x_tiles = (M + xt - 1) / xt, count = FORM == ORDERED ? 1 : slices(K);
-  const bool split = FORM == CLUSTER;
-  const int slice = split ? CTAID % count : 0;
-  return {x_tiles, x_tiles * ((N + wt - 1) / wt), (K + 63) / 64, count, (int)(split ? CTAID / count : CTAID),
-          (int)(split ? NCTAID / count : NCTAID), slice, FORM == SLICED ? count : slice + 1};
+  const int x_tiles = (M + xt - 1) / xt, count = FORM == ORDERED ? 1 : slices(K), size = FORM == CLUSTER ? (int)cluster_size() : 1;
+  return {x_tiles, x_tiles * ((N + wt - 1) / wt), (K + 63) / 64, count, (int)CTAID / size, (int)NCTAID / size,
+          FORM == CLUSTER ? (int)cluster_rank() : 0, size};
 }
 
 // x and w are tensor maps in global memory, boxes of 64 × XT and 64 × 64; for SWIGLU w has rank 4 (product.go).
@@ -61,6 +66,7 @@ DEV void product(const void *x, const void *w, void *c, const float *bias, int M
   constexpr u32 WB = CW * 8192, XB = XT * 128;
   const u32 full = shared_address(bars), empty = full + 8 * ST;
   const u32 ws = (shared_address(dynamic) + 1023) & ~1023u, xs = ws + ST * WB;
+  const u32 part = xs + ST * XB; // CLUSTER: the slices' sums
   const int group = TID >> 7;
   const Walk walk = walk_of<FORM>(M, N, K, XT, 64 * CW);
   dependents_may_launch();
@@ -88,14 +94,14 @@ DEV void product(const void *x, const void *w, void *c, const float *bias, int M
       };
       int ahead = 0; // stages whose weights were loaded before the wait for the kernel that makes x
       if (walk.tile < walk.tiles)
-        for (int s = walk.slice; s < walk.last_slice; s++)
+        for (int s = walk.slice; s < walk.count; s += walk.slice_step)
           for (int b = s; b < walk.blocks && ahead < ST; b += walk.count) load_w(ahead++, tile_of(walk.tile, walk.x_tiles, walk.tiles / walk.x_tiles).w, b);
       wait_for_earlier();
       int stage = 0;
       u32 phase = 1; // what a barrier waits for passes at once in the first round
       for (int i = walk.tile; i < walk.tiles; i += walk.step) {
         const Tile tl = tile_of(i, walk.x_tiles, walk.tiles / walk.x_tiles);
-        for (int s = walk.slice; s < walk.last_slice; s++)
+        for (int s = walk.slice; s < walk.count; s += walk.slice_step)
           for (int b = s; b < walk.blocks; b += walk.count) {
             if (ahead == 0) {
               barrier_wait(empty + 8 * stage, phase);
@@ -118,7 +124,7 @@ DEV void product(const void *x, const void *w, void *c, const float *bias, int M
     for (int i = walk.tile; i < walk.tiles; i += walk.step) {
       const Tile tl = tile_of(i, walk.x_tiles, walk.tiles / walk.x_tiles);
       float total[FORM == SLICED ? XT / 2 : 1] = {};
-      for (int s = walk.slice; s < walk.last_slice; s++) {
+      for (int s = walk.slice; s < walk.count; s += walk.slice_step) {
         int last = -1;
         for (int b = s; b < walk.blocks; b += walk.count) {
           barrier_wait(full + 8 * stage, phase);
@@ -136,36 +142,31 @@ DEV void product(const void *x, const void *w, void *c, const float *bias, int M
           if (last >= 0)
 #pragma unroll
             for (int j = 0; j < XT / 2; j++) total[j] += sum[j];
-        if constexpr (FORM == CLUSTER)
-          if (last < 0)
+        if constexpr (FORM == CLUSTER) {
+          const u32 at = part + s / walk.slice_step * (XT * PITCH * 4) + ((TID & 3) * 2 * PITCH + warp * 16 + (TID >> 2 & 7)) * 4;
 #pragma unroll
-            for (int j = 0; j < XT / 2; j++) sum[j] = 0;
+          for (int j = 0; j < XT / 8; j++)
+#pragma unroll
+            for (int h = 0; h < 4; h++)
+              asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + ((j * 8 + (h & 1)) * PITCH + (h >> 1) * 8) * 4), "f"(last < 0 ? 0.0f : sum[j * 4 + h]) : "memory");
+        }
       }
       if constexpr (FORM == SLICED) store_tile<XT>(total, c, bias, M, N, mode, tl.x * XT, (tl.w * CW + me) * 4 + warp);
       if constexpr (FORM == ORDERED) store_tile<XT>(sum, c, bias, M, N, mode, tl.x * XT, (tl.w * CW + me) * 4 + warp);
-      if constexpr (FORM == CLUSTER) {
-        // A cluster takes one tile, so the ring is free; every copy into it has been waited for.
-        const u32 at = ws + ((TID & 3) * 2 * PITCH + warp * 16 + (TID >> 2 & 7)) * 4;
-        asm volatile("bar.sync 1, 128;" ::: "memory");
-#pragma unroll
-        for (int j = 0; j < XT / 8; j++)
-#pragma unroll
-          for (int h = 0; h < 4; h++)
-            asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + ((j * 8 + (h & 1)) * PITCH + (h >> 1) * 8) * 4), "f"(sum[j * 4 + h]) : "memory");
-      }
     }
   }
   if constexpr (FORM == CLUSTER) {
     static_assert(CW == 1, "one warp group has the whole tile");
-    __syncthreads();
+    __nvvm_bar_warp_sync(0xffffffffu);
     cluster_sync();
     const Tile tl = tile_of(walk.tile, walk.x_tiles, walk.tiles / walk.x_tiles);
-    add_slices<XT>(ws, walk.count, c, bias, M, N, mode, tl.x * XT, tl.w);
+    add_slices<XT>(part, walk.count, c, bias, M, N, mode, tl.x * XT, tl.w);
     cluster_sync();
   }
 }
 
-// 128·CW + 128 threads, ST stages of (64·CW + XT)·128 bytes of dynamic shared memory, and 1,024 to align them.
+// 128·CW + 128 threads, ST stages of (64·CW + XT)·128 bytes of dynamic shared memory, 1,024 to align them, and for a cluster
+// XT·PITCH·4 for each of its blocks' slices. A cluster takes one tile.
 #define PRODUCT(NAME, CW, XT, ST, FORM)                                                                                          \
   KERNEL __launch_bounds__(128 * (CW + 1), 1)                                                                                    \
       NAME(const void *x, const void *w, void *c, const float *bias, int M, int N, int K, int mode) {                            \
@@ -181,7 +182,10 @@ PRODUCT(sliced_64x16, 1, 16, 8, SLICED)
 PRODUCT(sliced_64x32, 1, 32, 8, SLICED)
 PRODUCT(sliced_128x64, 2, 64, 8, SLICED)
 PRODUCT(sliced_128x128, 2, 128, 6, SLICED)
+PRODUCT(sliced_64x128, 1, 128, 8, SLICED)
+PRODUCT(sliced_128x144, 2, 144, 6, SLICED)
+PRODUCT(sliced_128x176, 2, 176, 5, SLICED)
 PRODUCT(cluster_64x16, 1, 16, 8, CLUSTER)
-PRODUCT(cluster_64x32, 1, 32, 8, CLUSTER)
+PRODUCT(cluster_64x32, 1, 32, 6, CLUSTER)
 PRODUCT(cluster_64x64, 1, 64, 6, CLUSTER)
 PRODUCT(cluster_64x128, 1, 128, 4, CLUSTER)

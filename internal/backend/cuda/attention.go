@@ -62,6 +62,9 @@ func (g *gpu) attend(p *program, o *op, plan kernels.Plan, partial, arrived uint
 	if err != nil {
 		return err
 	}
+	if plan.Cluster > 0 {
+		l.Cluster(plan.Cluster, 1, 1)
+	}
 	s := &g.step
 	l.Set(0, uint64(o.src.p)).Set(1, uint64(o.dst.p)).Set(2, uint64(o.kv.layer(o.layer))).Set(3, s.word(s.l.tables))
 	l.Set(4, s.word(s.l.seqRow)).Set(5, s.word(s.l.seqRows)).Set(6, s.word(s.l.seqPast)).Set(7, uint64(s.l.stride))

@@ -27,7 +27,7 @@ func (g *gpu) loadKernels() error {
 	if g.sm == 90 {
 		products = "wgmma_sm90a"
 	}
-	for _, name := range []string{"engine" + t.suffix, "sample" + t.suffix, "skinny" + t.suffix, products, "attention" + t.suffix} {
+	for _, name := range []string{"engine" + t.suffix, "sample" + t.suffix, "skinny" + t.suffix, products, "attend_one" + t.suffix, "attend_many" + t.suffix} {
 		if err := t.load(g.d, name); err != nil {
 			return err
 		}

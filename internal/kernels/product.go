@@ -1,5 +1,7 @@
 package kernels
 
+import "fmt"
+
 // GPU is what the choice of kernels depends on.
 type GPU struct {
 	// Capability is the compute capability, major·10 + minor; at least 80.
@@ -110,7 +112,7 @@ func Product(g GPU, order Order, M, N, K int, mode Mode) Plan {
 		return Plan{Module: "mma_sm80", Kernel: "mma_128x64", Grid: [3]uint32{uint32(ceil(M, 64)), uint32(ceil(N, 128)), 1}, Block: [3]uint32{256, 1, 1}, Shared: 3 * (128 + 64) * 128}
 	}
 	best, cost := Plan{}, 0.0
-	for _, c := range candidates(g, order, M, N, K) {
+	for _, c := range candidates(g, order, M, N, K, mode) {
 		if best.Kernel == "" || c.ns < cost {
 			best, cost = c.plan, c.ns
 		}
@@ -125,10 +127,13 @@ type candidate struct {
 }
 
 // candidates returns what there is for a product on Hopper.
-func candidates(g GPU, order Order, M, N, K int) []candidate {
+func candidates(g GPU, order Order, M, N, K int, mode Mode) []candidate {
 	var all []candidate
 	if order == Sliced && M <= 16 {
 		all = append(all, skinny(g, M, N, K))
+	}
+	if order == Sliced && M <= 8 && mode != SwiGLU {
+		all = append(all, skinnyHalf(g, N, K))
 	}
 	for i := range tiles {
 		switch t := &tiles[i]; {
@@ -184,6 +189,14 @@ func skinny(g GPU, M, N, K int) candidate {
 	}
 	p.Grid = [3]uint32{uint32(ceil(N, 16*8/Slices(K))), uint32(ceil(M, columns)), 1}
 	return candidate{p, ns}
+}
+
+// skinnyHalf takes tiles of 8 rows of w: for a w of few rows, whose blocks then fill more of the GPU.
+func skinnyHalf(g GPU, N, K int) candidate {
+	rows, bytes := 8*8/Slices(K), float64(2*N*K)
+	n := ceil(N, rows)
+	return candidate{Plan{Module: module(g, "skinny"), Kernel: fmt.Sprintf("skinny_half_%d", Slices(K)), Block: [3]uint32{256, 1, 1},
+		Grid: [3]uint32{uint32(n), 1, 1}}, float64(ceil(n, 2*g.SMs)) * (1500 + bytes/6000)}
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }

@@ -154,8 +154,8 @@ func TestProductOnGPU(t *testing.T) {
 		o := newOperands(g, r, s[0], s[1], s[2])
 		for _, gpu := range gpus {
 			for _, order := range []Order{Sliced, Ordered} {
-				for _, p := range plansOf(gpu, order, s[0], s[1], s[2]) {
-					for _, mode := range []Mode{StoreBF16, StoreF32, AddF32, SwiGLU} {
+				for _, mode := range []Mode{StoreBF16, StoreF32, AddF32, SwiGLU} {
+					for _, p := range plansOf(gpu, order, s[0], s[1], s[2], mode) {
 						for _, bias := range []bool{false, true} {
 							out := o.product(p, s[0], mode, bias)
 							if e, where := o.check(r, out, s[0], mode, bias); !(e <= 1) {
@@ -180,7 +180,7 @@ func TestProductRowsAreIndependent(t *testing.T) {
 			for _, order := range []Order{Sliced, Ordered} {
 				var all []byte
 				for _, M := range []int{300, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 200} {
-					for _, p := range plansOf(gpu, order, M, N, K) {
+					for _, p := range plansOf(gpu, order, M, N, K, StoreF32) {
 						out := o.product(p, M, StoreF32, true)
 						if all == nil {
 							all = out
@@ -206,7 +206,7 @@ func TestProductRowsAreIndependent(t *testing.T) {
 		clean := o.product(Product(g.gpu, Sliced, 64, N, K, StoreF32), 64, StoreF32, false)
 		g.must(g.d.ToDevice(o.dx, raw(x)))
 		for _, gpu := range []GPU{{80, g.gpu.SMs}, g.gpu} {
-			for _, p := range plansOf(gpu, Sliced, 64, N, K) {
+			for _, p := range plansOf(gpu, Sliced, 64, N, K, StoreF32) {
 				out := o.product(p, 64, StoreF32, false)
 				for m := range 64 {
 					row := out[m*N*4 : (m+1)*N*4]
@@ -244,7 +244,7 @@ func BenchmarkProduct(b *testing.B) {
 			for _, order := range orders {
 				chosen := Product(g.gpu, order, M, s.N, s.K, s.mode)
 				seen := map[string]bool{}
-				for _, p := range plansOf(g.gpu, order, M, s.N, s.K) {
+				for _, p := range plansOf(g.gpu, order, M, s.N, s.K, s.mode) {
 					name := fmt.Sprintf("%s/%d", p.Kernel, p.Cluster)
 					if seen[name] || order == Sliced && M > 64 && (p.Cluster > 0 || p.BoxRows < 64) {
 						continue

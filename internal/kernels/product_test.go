@@ -7,12 +7,12 @@ import (
 )
 
 // plansOf returns every plan that could be made for a shape, not only the one that Product chooses.
-func plansOf(g GPU, order Order, M, N, K int) []Plan {
-	plans := []Plan{Product(g, order, M, N, K, StoreBF16)}
+func plansOf(g GPU, order Order, M, N, K int, mode Mode) []Plan {
+	plans := []Plan{Product(g, order, M, N, K, mode)}
 	if !g.Hopper() {
 		return plans
 	}
-	for _, c := range candidates(g, order, M, N, K) {
+	for _, c := range candidates(g, order, M, N, K, mode) {
 		plans = append(plans, c.plan)
 	}
 	return plans
@@ -28,7 +28,7 @@ func TestProductPlans(t *testing.T) {
 		for _, order := range []Order{Sliced, Ordered} {
 			for _, M := range []int{1, 7, 8, 9, 16, 17, 64, 65, 128, 129, 704, 8192, 100000} {
 				for _, s := range [][2]int{{8, 8}, {16, 8}, {1152, 896}, {9728, 896}, {896, 4864}, {151936, 896}, {28672, 4096}, {4096, 14336}} {
-					for _, p := range plansOf(g, order, M, s[0], s[1]) {
+					for _, p := range plansOf(g, order, M, s[0], s[1], StoreBF16) {
 						i := slices.IndexFunc(m.Modules, func(i ModuleInfo) bool { return i.Name == p.Module })
 						if i < 0 || !slices.Contains(m.Modules[i].Kernels, p.Kernel) {
 							t.Fatalf("%v %d×%v: no kernel %s in %s", g, M, s, p.Kernel, p.Module)

@@ -5,16 +5,25 @@
 
 constexpr int WARPS = 8;
 
-// A block takes WARPS / SL tiles of 16 rows of w and 8·NT rows of x, one warp a tile and slice. Grid: tiles of w, tiles of x.
-template <int NT, int SL, int U>
+// A block takes WARPS / SL tiles of ROWS rows of w and 8·NT rows of x, one warp a tile and slice, U blocks of 64 at a time. ROWS is 16,
+// or 8, which leaves half of the tensor core's tile empty and gives twice the blocks: for a w of few rows, and not for SWIGLU.
+// Grid: tiles of w, tiles of x.
+template <int NT, int SL, int U, int ROWS>
 DEV void skinny(const u16 *x, const u16 *w, void *c, const float *bias, int M, int N, int K, int mode) {
   __shared__ float part[WARPS][NT][4][32];
   const int warp = TID >> 5, lane = TID & 31, g = lane >> 2, t = lane & 3;
   const int slice = warp % SL, tile = CTAID * (WARPS / SL) + warp / SL, m0 = CTAID_Y * 8 * NT;
   dependents_may_launch();
-  const bool low = weight_row_valid(tile, g, N, mode), high = weight_row_valid(tile, g + 8, N, mode);
-  const u16 *w_low = w + (i64)(low ? weight_row(tile, g, N, mode) : 0) * K + 4 * t;
-  const u16 *w_high = w + (i64)(high ? weight_row(tile, g + 8, N, mode) : 0) * K + 4 * t;
+  constexpr int HALVES = ROWS / 8;
+  bool valid[HALVES];
+  const u16 *from[HALVES];
+#pragma unroll
+  for (int h = 0; h < HALVES; h++) {
+    // A tile of 8 rows is half of one of 16.
+    const int t16 = HALVES == 2 ? tile : tile / 2, r = HALVES == 2 ? g + h * 8 : tile % 2 * 8 + g;
+    valid[h] = weight_row_valid(t16, r, N, mode);
+    from[h] = w + (i64)(valid[h] ? weight_row(t16, r, N, mode) : 0) * K + 4 * t;
+  }
   const u16 *xr[NT];
   bool row[NT];
 #pragma unroll
@@ -27,14 +36,14 @@ DEV void skinny(const u16 *x, const u16 *w, void *c, const float *bias, int M, i
   const int left = K - 4 * t;
   bool first = true;
   for (int k0 = slice * 64; k0 < K || first; k0 += SL * 64 * U) {
-    u32x2 a[U][4][2];
+    u32x2 a[U][4][HALVES];
 #pragma unroll
     for (int u = 0; u < U; u++)
 #pragma unroll
       for (int j = 0; j < 4; j++) {
         const int k = k0 + u * SL * 64 + j * 16;
-        a[u][j][0] = low && k < left ? load_once8(w_low + k) : zero;
-        a[u][j][1] = high && k < left ? load_once8(w_high + k) : zero;
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) a[u][j][h] = valid[h] && k < left ? load_once8(from[h] + k) : zero;
       }
     if (first) wait_for_earlier();
     first = false;
@@ -51,7 +60,7 @@ DEV void skinny(const u16 *x, const u16 *w, void *c, const float *bias, int M, i
 #pragma unroll
       for (int j = 0; j < 4; j++)
 #pragma unroll
-        for (int i = 0; i < NT; i++) mma_16x8x16(sum[i], a[u][j][0], a[u][j][1], b[j][i]);
+        for (int i = 0; i < NT; i++) mma_16x8x16(sum[i], a[u][j][0], HALVES == 2 ? a[u][j][HALVES - 1] : zero, b[j][i]);
     }
   }
 #pragma unroll
@@ -69,16 +78,20 @@ DEV void skinny(const u16 *x, const u16 *w, void *c, const float *bias, int M, i
       lo += part[tl * SL + s][i][reg][from];
       hi += part[tl * SL + s][i][reg + 2][from];
     }
-    if (m < M) store_pair(c, bias, N, mode, m, wt, r, lo, hi);
+    if (m >= M) continue;
+    if constexpr (HALVES == 2) store_pair(c, bias, N, mode, m, wt, r, lo, hi);
+    else if (wt * 8 + r < N) store_sum(c, N, mode, m, wt * 8 + r, bias ? lo + bias[wt * 8 + r] : lo);
   }
 }
 
-#define SKINNY(NT, SL, U)                                                                                                        \
+#define SKINNY(NAME, NT, SL, U, ROWS)                                                                                            \
   KERNEL __launch_bounds__(32 * WARPS, 2)                                                                                        \
-      skinny##NT##_##SL(const u16 *x, const u16 *w, void *c, const float *bias, int M, int N, int K, int mode) {                 \
-    skinny<NT, SL, U>(x, w, c, bias, M, N, K, mode);                                                                             \
+      NAME(const u16 *x, const u16 *w, void *c, const float *bias, int M, int N, int K, int mode) {                              \
+    skinny<NT, SL, U, ROWS>(x, w, c, bias, M, N, K, mode);                                                                       \
   }
-SKINNY(1, 4, 4)
-SKINNY(1, 8, 4)
-SKINNY(2, 4, 3)
-SKINNY(2, 8, 3)
+SKINNY(skinny1_4, 1, 4, 4, 16)
+SKINNY(skinny1_8, 1, 8, 4, 16)
+SKINNY(skinny2_4, 2, 4, 3, 16)
+SKINNY(skinny2_8, 2, 8, 3, 16)
+SKINNY(skinny_half_4, 1, 4, 4, 8)
+SKINNY(skinny_half_8, 1, 8, 10, 8)

@@ -10,7 +10,6 @@ template <int D> DEV void attend_many(const Arguments &a) {
   extern __shared__ __attribute__((aligned(128))) u8 dynamic[];
   constexpr u32 TILE = KEYS * D * 2;
   const int warp = TID >> 5, lane = TID & 31, g = lane >> 2, t = lane & 3;
-  dependents_may_launch();
   wait_for_earlier();
   const Sequence s = sequence(a, CTAID_Z);
   const int first = ((int)NCTAID - 1 - (int)CTAID) * ROWS, kv_head = CTAID_Y, group = a.heads / a.kv_heads, packed = s.rows * group;
@@ -103,6 +102,8 @@ template <int D> DEV void attend_many(const Arguments &a) {
     }
     __syncthreads();
   }
+  // Not before: blocks of the next kernel would take room from this one's.
+  dependents_may_launch();
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     total[h] += shfl_xor(total[h], 1);

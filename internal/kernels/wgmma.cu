@@ -69,7 +69,7 @@ DEV void product(const void *x, const void *w, void *c, const float *bias, int M
   const u32 part = xs + ST * XB; // CLUSTER: the slices' sums
   const int group = TID >> 7;
   const Walk walk = walk_of<FORM>(M, N, K, XT, 64 * CW);
-  dependents_may_launch();
+  if constexpr (FORM != ORDERED) dependents_may_launch();
   if (TID == 0) {
     tma_prefetch_map(w);
     tma_prefetch_map(x);
@@ -111,6 +111,8 @@ DEV void product(const void *x, const void *w, void *c, const float *bias, int M
             if (++stage == ST) stage = 0, phase ^= 1;
           }
       }
+      // With many rows not before: blocks of the next kernel would take room, and w is not what takes time.
+      if constexpr (FORM == ORDERED) dependents_may_launch();
     }
     if constexpr (FORM != CLUSTER) return;
   } else {

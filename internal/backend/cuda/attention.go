@@ -3,6 +3,7 @@ package cuda
 import (
 	"math/bits"
 
+	driver "cotenant/internal/cuda"
 	"cotenant/internal/kernels"
 )
 
@@ -16,24 +17,44 @@ type attending struct {
 // buildAttention makes a layer's attention: sequences of one row and those of more have a kernel each, which skips the others'.
 // Shapes that neither takes have the plain one.
 func (g *gpu) buildAttention(p *program, o *op) error {
-	h := kernels.Heads{Heads: o.a.Heads, KVHeads: o.a.KVHeads, Dim: o.a.HeadDim}
+	h := headsOf(o)
 	if kernels.CheckAttention(h, o.kv.c.PageSize) != nil {
 		return g.buildPlainAttention(p, o)
 	}
 	s := &g.step
-	device := kernels.GPU{Capability: g.sm, SMs: g.sms}
 	if s.longest() > 0 {
-		if err := g.buildDecodeAttention(p, o, h, device); err != nil {
+		if err := g.buildDecodeAttention(p, o, nil); err != nil {
 			return err
 		}
 	}
 	if most := s.longestRows(); most > 1 {
-		return g.attend(p, o, kernels.PrefillAttention(device, h, s.l.seqs, most), 0, 0)
+		_, err := g.attend(p, o, kernels.PrefillAttention(g.device(), h, s.l.seqs, most), 0, 0)
+		return err
 	}
 	return nil
 }
 
-func (g *gpu) buildDecodeAttention(p *program, o *op, h kernels.Heads, device kernels.GPU) error {
+// rotates reports whether the attention that follows operation i, which rotates and stores, does that too: it can where every
+// sequence has one row, and whole heads rotate that weren't normed.
+func (g *gpu) rotates(ops []op, i int) bool {
+	if !g.step.decode || i+1 == len(ops) || i > 0 && ops[i-1].kind == opHeadNorm {
+		return false
+	}
+	r, o := &ops[i], &ops[i+1]
+	return o.kind == opAttention && o.src == r.dst && o.kv == r.kv && o.layer == r.layer && o.a == r.a && r.rope.dim == o.a.HeadDim &&
+		kernels.CheckAttention(headsOf(o), o.kv.c.PageSize) == nil
+}
+
+// device is what the choice of kernels depends on.
+func (g *gpu) device() kernels.GPU { return kernels.GPU{Capability: g.sm, SMs: g.sms} }
+
+func headsOf(o *op) kernels.Heads {
+	return kernels.Heads{Heads: o.a.Heads, KVHeads: o.a.KVHeads, Dim: o.a.HeadDim}
+}
+
+// buildDecodeAttention makes the attention of sequences of one row, with the rotating and storing r unless that is nil.
+func (g *gpu) buildDecodeAttention(p *program, o, r *op) error {
+	h, device := headsOf(o), g.device()
 	s, m := &g.step, &g.attending
 	partial, err := m.partial.room(&g.mem, kernels.DecodePartial(h, s.l.seqs))
 	if err != nil {
@@ -54,13 +75,25 @@ func (g *gpu) buildDecodeAttention(p *program, o *op, h kernels.Heads, device ke
 	if !s.decode {
 		longest = s.longest()
 	}
-	return g.attend(p, o, kernels.DecodeAttention(device, h, s.l.seqs, longest), uint64(partial), uint64(arrived))
-}
-
-func (g *gpu) attend(p *program, o *op, plan kernels.Plan, partial, arrived uint64) error {
-	l, err := g.add(p, plan.Kernel, plan.Grid, plan.Block, plan.Shared)
+	if r == nil {
+		_, err = g.attend(p, o, kernels.DecodeAttention(device, h, s.l.seqs, longest), uint64(partial), uint64(arrived))
+		return err
+	}
+	l, err := g.attend(p, o, kernels.DecodeAttentionRoPE(device, h, s.l.seqs, longest), uint64(partial), uint64(arrived))
 	if err != nil {
 		return err
+	}
+	l.Set(14, uint64(r.rope.cos)).Set(15, uint64(r.rope.sin)).Set(16, 0)
+	if r.rope.interleaved {
+		l.Set(16, 1)
+	}
+	return nil
+}
+
+func (g *gpu) attend(p *program, o *op, plan kernels.Plan, partial, arrived uint64) (*driver.Launch, error) {
+	l, err := g.add(p, plan.Kernel, plan.Grid, plan.Block, plan.Shared)
+	if err != nil {
+		return nil, err
 	}
 	if plan.Cluster > 0 {
 		l.Cluster(plan.Cluster, 1, 1)
@@ -69,8 +102,7 @@ func (g *gpu) attend(p *program, o *op, plan kernels.Plan, partial, arrived uint
 	l.Set(0, uint64(o.src.p)).Set(1, uint64(o.dst.p)).Set(2, uint64(o.kv.layer(o.layer))).Set(3, s.word(s.l.tables))
 	l.Set(4, s.word(s.l.seqRow)).Set(5, s.word(s.l.seqRows)).Set(6, s.word(s.l.seqPast)).Set(7, uint64(s.l.stride))
 	l.Set(8, uint64(o.a.Heads)).Set(9, uint64(o.a.KVHeads)).Set(10, uint64(bits.TrailingZeros(uint(o.kv.c.PageSize)))).Set(11, bits32(o.a.Scale))
-	l.Set(12, partial).Set(13, arrived)
-	return nil
+	return l.Set(12, partial).Set(13, arrived), nil
 }
 
 // longestRows is the most rows of a sequence, longest the most tokens of one with a single row; 0 where there is none.

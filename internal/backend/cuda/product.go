@@ -72,7 +72,7 @@ func (g *gpu) product(p *program, o *op, x operand, c driver.Pointer, M int, ord
 	if N%8 != 0 || K%8 != 0 {
 		l, err = g.add(p, "matmul_any", grid((N+7)/8, M), threads(256), 0)
 	} else {
-		plan := kernels.Product(kernels.GPU{Capability: g.sm, SMs: g.sms}, order, M, N, K, mode)
+		plan := kernels.Product(g.device(), order, M, N, K, mode)
 		if plan.Maps {
 			if in, err = g.inputMap(x, K, plan.BoxRows); err != nil {
 				return err

@@ -188,7 +188,12 @@ func (g *gpu) build(p *program, ops []op) error {
 			if i > 0 && ops[i-1].kind == opHeadNorm && ops[i-1].dst == o.dst {
 				norm = &ops[i-1]
 			}
-			err = g.buildRoPE(p, o, norm)
+			if g.rotates(ops, i) {
+				err = g.buildDecodeAttention(p, &ops[i+1], o)
+				done = i + 1
+			} else {
+				err = g.buildRoPE(p, o, norm)
+			}
 		case opAttention:
 			err = g.buildAttention(p, o)
 		case opSwiGLU:

@@ -232,6 +232,42 @@ static CUresult run_attend(struct node *k, int many) {
     return 0;
 }
 
+// attend_rope: rotates the query and the key of each sequence of one row, and stores key and value, before it attends. The queries
+// are rotated in a copy, as a launch may be run twice.
+static CUresult run_attend_rope(struct node *k) {
+    int seqs = k->grid[2], stride = I32(7), heads = I32(8), kv_heads = I32(9), shift = I32(10), dim = atoi(strrchr(k->f->name, '_') + 1);
+    int all = heads + 2 * kv_heads, interleaved = I32(16), size = 1 << shift;
+    int32_t *first = AT(int32_t, 4, seqs), *rows = AT(int32_t, 5, seqs), *past = AT(int32_t, 6, seqs);
+    for (int i = 0; i < seqs; i++) {
+        if (rows[i] != 1) continue;
+        int32_t *table = (int32_t *)within(U64(3) + 4ull * i * stride, 4ull * (past[i] / size + 1));
+        uint16_t *qkv = (uint16_t *)within(U64(0) + 2ull * first[i] * all * dim, 2ull * all * dim), turned[256];
+        uint16_t *out = (uint16_t *)within(U64(1) + 2ull * first[i] * heads * dim, 2ull * heads * dim);
+        float *c = (float *)within(U64(14) + 4ull * past[i] * (dim / 2), 2ull * dim), *s = (float *)within(U64(15) + 4ull * past[i] * (dim / 2), 2ull * dim);
+        if (!table || !qkv || !out || !c || !s) return ILLEGAL_ADDRESS;
+        for (int head = all - 1; head >= 0; head--) {
+            uint16_t *in = qkv + (size_t)head * dim;
+            int is_value = head >= heads + kv_heads;
+            for (int j = 0; j < dim / 2 && !is_value; j++) {
+                int x = interleaved ? 2 * j : j, y = interleaved ? 2 * j + 1 : j + dim / 2;
+                float a = widen16(in[x]), b = widen16(in[y]);
+                turned[x] = narrow16(a * c[j] - b * s[j]);
+                turned[y] = narrow16(b * c[j] + a * s[j]);
+            }
+            if (head < heads) {
+                CUresult code = attend(out + (size_t)head * dim, turned, U64(2), table, past[i], F32(11), kv_heads, head / (heads / kv_heads), dim, size);
+                if (code) return code;
+                continue;
+            }
+            size_t page = table[past[i] / size], kv_head = head - heads - (is_value ? kv_heads : 0);
+            uint16_t *to = (uint16_t *)within(U64(2) + 2 * (((page * kv_heads + kv_head) * 2 + is_value) * size + past[i] % size) * dim, 2ull * dim);
+            if (!to) return ILLEGAL_ADDRESS;
+            memcpy(to, is_value ? in : turned, 2 * dim);
+        }
+    }
+    return 0;
+}
+
 #include "sample.h"
 
 static int run_engine(struct node *k, CUresult *code) {
@@ -249,6 +285,7 @@ static int run_engine(struct node *k, CUresult *code) {
     else if (starts(name, "ordered_") || starts(name, "sliced_") || starts(name, "cluster_")) *code = run_matmul(k, 1);
     else if (!strcmp(name, "attention_any")) *code = run_attention(k);
     else if (starts(name, "attend_one_") || starts(name, "attend_cluster_")) *code = run_attend(k, 0);
+    else if (starts(name, "attend_rope_")) *code = run_attend_rope(k);
     else if (starts(name, "attend_many_")) *code = run_attend(k, 1);
     else return run_sampling(k, code);
     return 1;

@@ -85,6 +85,13 @@ type Memory struct {
 	Bytes int64
 }
 
+// Kinds of Memory that the backend doesn't hold, where its device has memory of its own: what is free, and what all others hold (the
+// device's own contexts, other processes).
+const (
+	MemoryFree  = "free"
+	MemoryOther = "other"
+)
+
 // Backend runs a model's operations on one device.
 type Backend interface {
 	Info() Info

@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"cotenant/internal/backend"
 	"cotenant/internal/scheduler"
 	"cotenant/internal/server"
 )
@@ -108,6 +109,14 @@ func (e *Engine) Stats() server.Stats {
 	if st.Memory = memory; e.host.Name != "cpu" {
 		st.DeviceMemory, st.Memory = memory, map[string]int64{"logits": memory["logits"]}
 		delete(memory, "logits")
+		if _, ok := memory[backend.MemoryFree]; ok {
+			st.GPUMemory = map[string]int64{"free": memory[backend.MemoryFree], "other": memory[backend.MemoryOther]}
+			delete(memory, backend.MemoryFree)
+			delete(memory, backend.MemoryOther)
+			for _, n := range memory {
+				st.GPUMemory["own"] += n
+			}
+		}
 	}
 	return st
 }

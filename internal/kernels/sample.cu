@@ -18,13 +18,14 @@ KERNEL __launch_bounds__(256) adjust(float *logits, i32 stride, const i32 *offse
   const f32x4 p = penalties[CTAID];
   for (i32 i = offsets[CTAID] + (i32)TID; i < offsets[CTAID + 1]; i += NTID) {
     const u32x4 e = entries[i];
+    const u32 bias = e.z; // clang 19 takes the vector's start for an element that is cast in place
     float v = row[e.x];
     if (v - v != 0.0f) continue;
     if (e.y & 1) {
       row[e.x] = BANNED;
       continue;
     }
-    v += __builtin_bit_cast(float, e.z);
+    v += __builtin_bit_cast(float, bias);
     if (e.y & 2) {
       v = v > 0.0f ? v / p.x : v * p.x;
       if (e.w) v -= p.y * (float)e.w + p.z;

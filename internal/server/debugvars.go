@@ -23,7 +23,7 @@ func (s *Server) debugVars(w http.ResponseWriter, _ *http.Request) error {
 		st := g.Stats()
 		vars := map[string]any{
 			"kv_pages":     map[string]int{"used": st.PagesUsed, "free": st.PagesFree, "cached": st.PagesCached},
-			"memory_bytes": st.Memory, "device_memory_bytes": st.DeviceMemory, "backend": st.Backend, "device": st.Device,
+			"memory_bytes": st.Memory, "device_memory_bytes": st.DeviceMemory, "gpu_memory_bytes": st.GPUMemory, "backend": st.Backend, "device": st.Device,
 		}
 		for _, p := range plainStats {
 			vars[p.name] = p.value(&st)

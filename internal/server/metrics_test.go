@@ -112,7 +112,11 @@ func TestMetrics(t *testing.T) {
 	}
 	g.mu.Lock()
 	g.stats.DeviceMemory = map[string]int64{"weights": 5}
+	g.stats.GPUMemory = map[string]int64{"own": 5, "other": 6, "free": 7}
 	g.mu.Unlock()
+	if got := metric(t, s, `cotenant_gpu_memory_bytes{holder="other",`+m+`}`); got != 6 {
+		t.Errorf("memory of others is %v", got)
+	}
 	if got := metric(t, s, `cotenant_device_memory_bytes{kind="weights",`+m+`}`); got != 5 {
 		t.Errorf("device memory is %v", got)
 	}
@@ -122,7 +126,7 @@ func TestPromtool(t *testing.T) {
 	promtool := testenv.Need(t, "promtool", "apt-get install prometheus")
 	g := newScripted()
 	g.stats = statsExample()
-	g.stats.DeviceMemory = map[string]int64{"weights": 5}
+	g.stats.DeviceMemory, g.stats.GPUMemory = map[string]int64{"weights": 5}, map[string]int64{"free": 7}
 	s, ts := start(t, Config{Generators: []Generator{g}})
 	post(t, ts.URL+"/v1/chat/completions", goodStream)
 	text := scrape(t, s)

@@ -57,6 +57,7 @@ var (
 	pagesDesc      = desc("kv_pages", "KV pages by state: used by sequences, cached (a reusable prefix that no sequence holds), free.", "state")
 	memoryDesc     = desc("memory_bytes", "Host memory by kind.", "kind")
 	deviceDesc     = desc("device_memory_bytes", "Device memory by kind.", "kind")
+	gpuDesc        = desc("gpu_memory_bytes", "All memory of the GPU by holder: own (this model), other (contexts and other processes), free.", "holder")
 	queueWaitDesc  = desc("queue_wait_seconds", "Time that requests spent in the queue.")
 	stepTokensDesc = desc("step_tokens", "Tokens computed in one step of the engine.")
 	contextDesc    = desc("model_context_tokens", "Tokens of prompt and answer together that the model takes.")
@@ -67,7 +68,7 @@ func (c *statsCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range plainDescs {
 		ch <- d
 	}
-	for _, d := range []*prometheus.Desc{pagesDesc, memoryDesc, deviceDesc, queueWaitDesc, stepTokensDesc, contextDesc, modelDesc} {
+	for _, d := range []*prometheus.Desc{pagesDesc, memoryDesc, deviceDesc, gpuDesc, queueWaitDesc, stepTokensDesc, contextDesc, modelDesc} {
 		ch <- d
 	}
 }
@@ -93,6 +94,9 @@ func (c *statsCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		for kind, n := range st.DeviceMemory {
 			gauge(deviceDesc, float64(n), kind)
+		}
+		for holder, n := range st.GPUMemory {
+			gauge(gpuDesc, float64(n), holder)
 		}
 		gauge(contextDesc, float64(info.ContextLength))
 		gauge(modelDesc, 1, strings.ToValidUTF8(st.Backend, "?"), strings.ToValidUTF8(st.Device, "?"))

@@ -95,8 +95,8 @@ func (g *gpu) Memory() []backend.Memory {
 	if err != nil {
 		return out // the step's calls report a device that is lost
 	}
-	return append(out, backend.Memory{Kind: "free", Bytes: int64(free)},
-		backend.Memory{Kind: "other", Bytes: max(int64(total)-int64(free)-own, 0)})
+	return append(out, backend.Memory{Kind: backend.MemoryFree, Bytes: int64(free)},
+		backend.Memory{Kind: backend.MemoryOther, Bytes: max(int64(total)-int64(free)-own, 0)})
 }
 
 // KVBudget implements backend.Budgeter: nine tenths of what is free, less room for graphs.

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"crypto/ed25519"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -308,5 +309,42 @@ func TestPublishRefuses(t *testing.T) {
 	}
 	if _, err := ledger.Publish(named, filepath.Join(t.TempDir(), "e"), ledger.PublishOptions{MaxRows: 1 << 20, HostNames: []string{"gpu", "box"}}); err != nil {
 		t.Errorf("a word within another: %v", err)
+	}
+}
+
+// A signature is over the files as they were; it holds for every published form.
+func TestPublishedSignature(t *testing.T) {
+	public1, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	simulate(t, 100).write(t, dir, nil)
+	if err := ledger.Sign(dir, private); err != nil {
+		t.Fatal(err)
+	}
+	for _, sample := range []int64{0, 5} {
+		out := public(t, dir, sample)
+		for _, c := range []struct {
+			key    ed25519.PublicKey
+			failed string
+		}{{public1, ""}, {other, "R-SIGN-02"}} {
+			r, err := Dir(out, Options{Keys: []ed25519.PublicKey{c.key}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if failures(r) != c.failed || (r.SignedBy != "") != (c.failed == "") {
+				t.Errorf("sample %d: failed %q, want %q; signed by %q", sample, failures(r), c.failed, r.SignedBy)
+			}
+		}
+		// Without the envelope the form isn't what its list says, and no signature is there.
+		remove(t, filepath.Join(out, ledger.EnvelopeFile))
+		if r, err := Dir(out, Options{Keys: []ed25519.PublicKey{public1}}); err != nil || failures(r) != "R-PUB-01 R-SIGN-02" {
+			t.Errorf("sample %d, without an envelope: %q, %v", sample, failures(r), err)
+		}
 	}
 }

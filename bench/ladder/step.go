@@ -89,7 +89,7 @@ func step(o options, bins binaries, mode string, contexts int64) (result, error)
 	}
 	soak := exec.Command(bins.cotenant, "soak", "--endpoint", url, "--contract", ledger.ContractOrchestration, "--contexts", strconv.FormatInt(contexts, 10),
 		"--workers", strconv.FormatInt(o.workers, 10), "--out", dir, "--json")
-	usage, soakErr, text := measured(soak)
+	usage, text, soakErr := measured(soak)
 	b, err := os.ReadFile(filepath.Join(dir, ledger.LedgerFile))
 	if err != nil {
 		return r, fmt.Errorf("%w: %w\n%s", soakErr, err, text)
@@ -103,7 +103,7 @@ func step(o options, bins binaries, mode string, contexts int64) (result, error)
 		r.why = "" // any number may be measured
 	}
 	verify := exec.Command(bins.cotenant, "verify", dir)
-	verdict, verifyErr, text := measured(verify)
+	verdict, text, verifyErr := measured(verify)
 	r.verifySeconds, r.verifyPeak = seconds(verdict), verdict.Maxrss<<10
 	if verifyErr != nil && l.Admission.Admitted {
 		r.why = "not verified: " + text
@@ -113,7 +113,7 @@ func step(o options, bins binaries, mode string, contexts int64) (result, error)
 }
 
 // measured runs a command and returns what it took and what it said on stderr.
-func measured(cmd *exec.Cmd) (*syscall.Rusage, error, string) {
+func measured(cmd *exec.Cmd) (*syscall.Rusage, string, error) {
 	var text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = io.Discard, &text
 	err := cmd.Run()
@@ -121,7 +121,7 @@ func measured(cmd *exec.Cmd) (*syscall.Rusage, error, string) {
 	if cmd.ProcessState != nil {
 		usage = cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	}
-	return usage, err, text.String()
+	return usage, text.String(), err
 }
 
 func seconds(u *syscall.Rusage) float64 {

@@ -26,9 +26,9 @@ func loadSums(e *evidence) (string, string) {
 func (f *loadFacts) sums(l *ledger.Load) string {
 	f.sortByPicked()
 	type group struct {
-		results, failed, out int64
-		ttft, latency        []int64
-		noToken              int64
+		results, failed int64
+		ttft, latency   []int64
+		noToken         int64
 	}
 	groups := make([]group, f.plan.Stages())
 	ends, done := map[lane]int64{}, map[int64]bool{}

@@ -82,12 +82,14 @@ var named = map[string]string{record.Whole: "not shared", record.Sequential: "on
 
 // What the documentation says is what the evidence in the repository holds.
 func TestDocumentedFigures(t *testing.T) {
-	quick := published(t, "quick")
+	quick, sweep := published(t, "quick"), published(t, "sweep")
 	short := []string{record.Whole, record.Streams, record.Priority, "green:16", "green:32", "green:64", record.Processes, record.MPS, "mps_percent:25"}
 	all := []string{record.Whole, record.Sequential, record.Streams, record.Priority, "green:16", "green:32", "green:64", record.Processes, record.MPS, "mps_percent:25", record.MPSBelow}
+	splits := []string{record.Whole, record.Streams, "green:8", "green:16", "green:24", "green:32", "green:48", "green:64", "green:96", "mps_percent:10", "mps_percent:25", "mps_percent:50"}
 	for _, d := range []struct{ file, mark, table string }{
 		{"README.md", "quick", figures(quick, "decode-0.5b", named, short, []string{"gemm", "hbm"})},
 		{"docs/interfere.md", "decode", figures(quick, "decode-0.5b", named, all, []string{"gemm", "fma", "hbm", "l2"})},
+		{"docs/interfere.md", "sweep", figures(sweep, "decode-8b", named, splits, []string{"gemm", "hbm", "copy"})},
 		{"docs/interfere.md", "critical", figures(quick, "critical", named, all, []string{"gemm", "fma", "hbm", "l2", "persistent"})},
 	} {
 		path := filepath.Join("..", "..", d.file)

@@ -47,6 +47,26 @@ func TestWrongOutput(t *testing.T) {
 	}
 }
 
+// A plan that doesn't fit the GPU's memory says which workload doesn't.
+func TestTooLarge(t *testing.T) {
+	out := refused(t, options(t, gputest.Start(t, testHost()), "testdata/large.json"), probe.ExitNo)
+	if !strings.Contains(out.Why, "buffers of hbm-3") || !strings.Contains(out.Why, "OUT_OF_MEMORY") {
+		t.Error(out.Why)
+	}
+}
+
+// A driver without Green Contexts measures the rest.
+func TestOldDriver(t *testing.T) {
+	h := testHost()
+	h.CUDA[0].Version, h.NVML[0].CUDA, h.NVML[0].Driver, h.MPS = 12020, 12020, "535.104.05", nil
+	out, _ := measured(t, options(t, gputest.Start(t, h), "testdata/small.json"))
+	for _, m := range out.Ledger.Mechanisms {
+		if m.Kind == record.Green && (m.Planned() || m.Reason == "") {
+			t.Errorf("%s: %s %q", m.ID, m.Verdict, m.Reason)
+		}
+	}
+}
+
 // What the driver refuses is a failed cell with its reason; the others are measured.
 func TestMechanismRefused(t *testing.T) {
 	m := gputest.Start(t, testHost(gputest.Fault{Symbol: "cuGreenCtxCreate", Code: 801}))

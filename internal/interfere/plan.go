@@ -42,7 +42,7 @@ var victims = []record.Workload{
 var aggressors = []record.Workload{
 	{ID: "gemm", Kind: record.GEMM, M: 4096, N: 14336, K: 4096, Depth: 4},
 	{ID: "fma", Kind: record.FMA, Blocks: 64, Threads: 256, Rounds: 2000, Depth: 4},
-	{ID: "hbm", Kind: record.HBM, Bytes: 4 << 30, Passes: 1, Depth: 4},
+	{ID: "hbm", Kind: record.HBM, Bytes: 1 << 30, Passes: 4, Depth: 4},
 	{ID: "l2", Kind: record.L2, Bytes: 32 << 20, Passes: 128, Depth: 4},
 	{ID: "copy", Kind: record.Copy, Bytes: 64 << 20, Depth: 2},
 	{ID: "tiny", Kind: record.Tiny, Launches: 256, Depth: 4},

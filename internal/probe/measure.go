@@ -70,6 +70,11 @@ func Measure(ctx context.Context, c Common, m Measurement) (Outcome, error) {
 	}
 	run.plan.Probe, run.plan.Request, run.plan.DeadlineMS = evidence.MeasureOperation, request, m.Life.Milliseconds()
 	run.plan.Gates = run.host.common(run.plan.Folder)
+	for i := range run.plan.Gates {
+		if run.plan.Gates[i].ID == "driver_and_symbols" {
+			run.plan.Gates[i] = run.host.driverGate()
+		}
+	}
 	run.plan.Steps, run.plan.Rollback = m.Steps, rollback
 	run.plan.Cleanup = []string{
 		"workers end by themselves when they are told to; their end gives everything on the GPU back",
@@ -78,6 +83,22 @@ func Measure(ctx context.Context, c Common, m Measurement) (Outcome, error) {
 	}
 	run.plan.Environment = workerVariables(run.plan.GPUUUID, run.plan.RunID, "<private folder>")
 	return run.execute(ctx, func(ctx context.Context, s *supervisor) any { return s.measure(ctx, m) })
+}
+
+// floorPTX is the CUDA version of the first driver that knows the PTX of what is measured (7.8).
+const floorPTX = 11080
+
+// driverGate asks for no mechanism: which of them the host has is for the plan.
+func (h *host) driverGate() evidence.Gate {
+	g := gate("driver_and_symbols", "does the driver have what is used?")
+	v, ok := h.facts.CUDA.DriverVersion.Get()
+	switch {
+	case !ok:
+		return unknown(g, h.facts.CUDA.DriverVersion.Reason)
+	case v < floorPTX:
+		return no(g, fmt.Sprintf("CUDA %s, %s is needed", query.FormatVersion(v), query.FormatVersion(floorPTX)))
+	}
+	return yes(g, "CUDA "+query.FormatVersion(v))
 }
 
 func (s *supervisor) measure(ctx context.Context, m Measurement) any {

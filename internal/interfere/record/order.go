@@ -13,14 +13,7 @@ type Block struct {
 // from the seed on, and for each repeat one shuffle of Fisher and Yates from the last place down, whose places are the high words of
 // 128-bit products (Lemire 2019, without the rejection).
 func Order(p *Plan) []Block {
-	state := uint64(p.Seed)
-	next := func() uint64 {
-		state += 0x9e3779b97f4a7c15
-		z := state
-		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-		z = (z ^ z>>27) * 0x94d049bb133111eb
-		return z ^ z>>31
-	}
+	state := splitmix(p.Seed)
 	order := make([]Block, 0, int(p.Sampling.Repeats)*len(p.Cells))
 	for r := range p.Sampling.Repeats {
 		cells := make([]int, len(p.Cells))
@@ -28,7 +21,7 @@ func Order(p *Plan) []Block {
 			cells[i] = i
 		}
 		for i := len(cells) - 1; i > 0; i-- {
-			place, _ := bits.Mul64(next(), uint64(i+1))
+			place, _ := bits.Mul64(state.next(), uint64(i+1))
 			cells[i], cells[place] = cells[place], cells[i]
 		}
 		for _, c := range cells {
@@ -36,6 +29,16 @@ func Order(p *Plan) []Block {
 		}
 	}
 	return order
+}
+
+type splitmix uint64
+
+func (s *splitmix) next() uint64 {
+	*s += 0x9e3779b97f4a7c15
+	z := uint64(*s)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
 }
 
 // MakeCells combines a plan's workloads and mechanisms: every victim alone on the whole GPU twice and in each partition, share or process of its own, every

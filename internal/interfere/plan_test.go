@@ -56,7 +56,9 @@ func FuzzPlan(f *testing.F) {
 
 type refusing struct{}
 
-func (refusing) of(mechanism string) (observe.Status, string) { return observe.Unsupported, mechanism + " isn't there" }
+func (refusing) of(mechanism string) (observe.Status, string) {
+	return observe.Unsupported, mechanism + " isn't there"
+}
 
 // The built-in plans fit a GPU of any size, and a host that has nothing has what streams can do.
 func TestBuiltInPlans(t *testing.T) {

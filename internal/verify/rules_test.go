@@ -2,9 +2,7 @@ package verify
 
 import (
 	"crypto/ed25519"
-	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -412,22 +410,6 @@ func (f *fixture) build(t *testing.T) (string, Options) {
 
 // smallControlled is a number of contexts that has a fault of each kind, one of 16 contexts.
 const smallControlled = 160
-
-// parkFile writes what the rows commit to.
-func (r *run) parkFile(t testing.TB, dir string) {
-	b := []byte(ledger.ParkMagic)
-	for _, x := range r.rows {
-		if x.Parked == "" {
-			continue
-		}
-		payload := fmt.Append(nil, x.Context, x.Turn)
-		b = binary.LittleEndian.AppendUint64(b, uint64(x.Context))
-		b = binary.LittleEndian.AppendUint32(b, uint32(x.Turn))
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
-		b = append(b, payload...)
-	}
-	write(t, filepath.Join(dir, ledger.ParkFile), b)
-}
 
 // first returns the first event of a kind.
 func (r *run) first(kind string) *ledger.Event {

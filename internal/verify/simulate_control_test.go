@@ -2,7 +2,9 @@ package verify
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -175,4 +177,20 @@ func (s *simulation) logControlled(quiet []int64) {
 	s.events = append(s.events,
 		ledger.Event{TUS: s.end + 10, Kind: ledger.EventPeak, Value: ledger.Some(last.Client.InFlightPeak)},
 		ledger.Event{TUS: last.TUS + 1_000, Kind: ledger.EventEnd, WallUS: ledger.Some(s.cfg.StartedWallUS + last.TUS), Detail: ledger.StatusFinished})
+}
+
+// parkFile writes what the rows commit to.
+func (r *run) parkFile(t testing.TB, dir string) {
+	b := []byte(ledger.ParkMagic)
+	for _, x := range r.rows {
+		if x.Parked == "" {
+			continue
+		}
+		payload := fmt.Append(nil, x.Context, x.Turn)
+		b = binary.LittleEndian.AppendUint64(b, uint64(x.Context))
+		b = binary.LittleEndian.AppendUint32(b, uint32(x.Turn))
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
+		b = append(b, payload...)
+	}
+	write(t, filepath.Join(dir, ledger.ParkFile), b)
 }

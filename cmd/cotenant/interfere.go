@@ -221,7 +221,9 @@ func printLedger(w io.Writer, l *record.Ledger) {
 			}
 			beside := c.Aggressor
 			if beside == "" {
-				beside = "(alone)"
+				if beside = "(alone)"; c.Twin {
+					beside = "(alone, again)"
+				}
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", c.Mechanism, beside, us(c.Host.Of("p50").Value), us(c.Host.Of("p99").Value), us(c.Host.Of("p99.9").Value), us(c.Host.Max),
 				percent(c.IsolationPPM), kept, note)

@@ -100,8 +100,15 @@ func TestCrashAndResume(t *testing.T) {
 	if out.Blocks == 0 || out.Blocks == out.Planned || !strings.Contains(out.Why, "ended while it was told to victim") {
 		t.Fatalf("%d of %d blocks: %s", out.Blocks, out.Planned, out.Why)
 	}
-	m := gputest.Start(t, testHost())
+	other := testHost()
+	other.NVML[0].Driver = "580.200.01"
+	m := gputest.Start(t, other)
 	o.Root, o.Env, o.PlanFile, o.Resume = m.Root, m.Env, "", true
+	if out := refused(t, o, probe.ExitNo); !strings.Contains(out.Why, "another driver than segment 1") {
+		t.Error(out.Why)
+	}
+	m = gputest.Start(t, testHost())
+	o.Root, o.Env = m.Root, m.Env
 	again, f := measured(t, o)
 	if again.Ledger.State != "complete" || len(f.Segments) != 2 || f.Rows[out.Blocks].Segment != 2 {
 		t.Errorf("%s, %d segments", again.Ledger.State, len(f.Segments))
@@ -185,9 +192,13 @@ func TestKilled(t *testing.T) {
 			t.Fatal("no row was written")
 		}
 	}
+	o.PlanFile, o.Resume = "", true
+	_ = c.Process.Signal(syscall.SIGSTOP) // it must not end by itself meanwhile
+	if out, err := Run(context.Background(), o); err != nil || out.Exit != probe.ExitNo || !strings.Contains(out.Why, "still goes on") {
+		t.Errorf("beside a run that goes on: exit %d, %s %v", out.Exit, out.Why, err)
+	}
 	_ = c.Process.Signal(syscall.SIGKILL)
 	_ = c.Wait()
-	o.PlanFile, o.Resume = "", true
 	out, f := measured(t, o)
 	if out.Ledger.State != "complete" || len(f.Segments) != 2 {
 		t.Fatalf("%s, %d segments", out.Ledger.State, len(f.Segments))

@@ -162,6 +162,11 @@ func (g *segment) begin() error {
 		}
 	}
 	sort.Slice(g.record.Modules, func(a, b int) bool { return g.record.Modules[a].Name < g.record.Modules[b].Name })
+	if list := g.r.folder.Segments; len(list) > 0 {
+		if detail := record.Differs(list[0], g.record); detail != "" {
+			return fmt.Errorf("this segment would have %s than segment 1: measure into a folder of its own", detail)
+		}
+	}
 	for _, w := range g.peers {
 		r, err := w.ask(order{Do: doCheck}, orderLimit)
 		if err != nil {

@@ -108,6 +108,26 @@ func edit(t *testing.T, dir, name, from, to string) {
 	}
 }
 
+// A segment with another driver or other kernels than the first isn't of the same run.
+func TestSegmentsDiffer(t *testing.T) {
+	p := examplePlan()
+	segments, rows := exampleRows(p)
+	for _, change := range []func(*Segment){func(s *Segment) { s.Driver = "590.1" }, func(s *Segment) { s.Modules = []Module{{"interfere_sm80", "00"}} }} {
+		second := segments[0]
+		second.Segment = 2
+		change(&second)
+		dir := t.TempDir()
+		write(t, dir, p, []Segment{segments[0], second}, rows)
+		f, err := Load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if failed := f.Verify().Failed(); len(failed) != 1 || failed[0].Rule != "I-SEGMENTS" {
+			t.Errorf("%+v", failed)
+		}
+	}
+}
+
 // Each rule has fixtures that trip it and no other.
 func TestRules(t *testing.T) {
 	tripped := make(map[string]bool)

@@ -75,7 +75,7 @@ var rules = []rule{
 	{"I-ROWS", "every launch has two times", "Each block has as many host times as event times, as many launches as the plan allows, dropped what it says, and lasts at least as long as its launches.", rowsRule},
 	{"I-CLOCKS", "the two clocks agree", "No event time is longer than its host time by more than 2 µs and a thousandth.", clocksRule},
 	{"I-TIMES", "blocks don't overlap", "In a segment each block begins after the one before has ended; segments are numbered from 1, and rows go through them in order.", timesRule},
-	{"I-SEGMENTS", "every segment measured the plan's GPU with one set of kernels", "GPU and SMs are the plan's, and the modules' hashes are the same in all.", segmentsRule},
+	{"I-SEGMENTS", "every segment measured the plan's GPU with one set of kernels", "GPU and SMs are the plan's, and the modules' hashes and the driver are the same in all.", segmentsRule},
 	{"I-CHECKS", "kernels were right before they were timed", "Each segment with rows compared the output of every kernel with a reference, and all passed.", checksRule},
 	{"I-TORN", "the last row is whole", "rows.jsonl ends in a newline.", tornRule},
 	{"I-LEDGER", "the ledger is what the rows make", "Computed again from plan, segments and rows, it is the same byte for byte, hashes of the files included.", ledgerRule},
@@ -236,12 +236,23 @@ func segmentsRule(f *Folder) string {
 		if len(s.Modules) == 0 {
 			return fmt.Sprintf("segment %d names no kernels", s.Segment)
 		}
-		if fmt.Sprint(s.Modules) != fmt.Sprint(f.Segments[0].Modules) {
-			return fmt.Sprintf("segment %d has other kernels than segment 1", f.Segments[i].Segment)
+		if detail := Differs(f.Segments[i], f.Segments[0]); detail != "" {
+			return fmt.Sprintf("segment %d has %s than segment 1", s.Segment, detail)
 		}
 	}
 	if len(f.Rows) > 0 && len(f.Segments) == 0 {
 		return "rows without a segment"
+	}
+	return ""
+}
+
+// Differs says in what two segments of one run may not differ, and do; empty for nothing.
+func Differs(a, b Segment) string {
+	switch {
+	case fmt.Sprint(a.Modules) != fmt.Sprint(b.Modules):
+		return "other kernels"
+	case a.Driver != b.Driver:
+		return "another driver"
 	}
 	return ""
 }

@@ -119,3 +119,33 @@ func TestBetweenProcesses(t *testing.T) {
 		t.Errorf("priorities made %+v", x)
 	}
 }
+
+// Static partitions of a daemon that has them: of two chunks and of all others, removed before it quits.
+func TestStaticPartitions(t *testing.T) {
+	h := testHost()
+	h.CUDA[0].Version, h.NVML[0].CUDA, h.NVML[0].Driver, h.MPS.Version = 13010, 13010, "590.48.01", 13010
+	m := gputest.Start(t, h)
+	out, f := measured(t, options(t, m, "testdata/static.json"))
+	if out.Ledger.State != "complete" {
+		t.Error(out.Ledger.State)
+	}
+	i := slices.IndexFunc(f.Segments[0].Made, func(m record.Made) bool { return m.Mechanism == "mps_static:2" })
+	if i < 0 || f.Segments[0].Made[i] != (record.Made{Mechanism: "mps_static:2", VictimSMs: 16, AggressorSMs: 104}) {
+		t.Errorf("made %+v", f.Segments[0].Made)
+	}
+	removed := 0
+	for _, line := range m.Log() {
+		if strings.Contains(line, "sm_partition rm") {
+			removed++
+		}
+	}
+	if removed != 2 {
+		t.Errorf("%d partitions were removed:\n%s", removed, strings.Join(m.Mutations(), "\n"))
+	}
+	// The second split of one plan is refused with its reason.
+	for _, c := range out.Ledger.Cells {
+		if other := c.Mechanism == "mps_static:4"; other != (c.State == record.Failed) {
+			t.Errorf("cell %s: %s %s", c.ID, c.State, c.Reason)
+		}
+	}
+}

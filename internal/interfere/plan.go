@@ -22,7 +22,8 @@ type base struct {
 	Sampling   record.Sampling   `json:"sampling"`
 	Victims    []record.Workload `json:"victims"`    // resource and work are computed
 	Aggressors []record.Workload `json:"aggressors"` // the same
-	// Mechanisms are ids: a kind, and for green ":" and the victim's SMs, for mps_percent ":" and the victim's percent.
+	// Mechanisms are ids: a kind, and for green ":" and the victim's SMs, for mps_percent ":" and the victim's
+	// percent, for mps_static ":" and its chunks.
 	Mechanisms []string `json:"mechanisms"`
 }
 
@@ -190,6 +191,9 @@ func (b base) on(h host, runID string, seed int64) (*record.Plan, error) {
 	return p, p.Check()
 }
 
+// staticChunks is a victim's part where the plan doesn't say: 16 SMs where a chunk has 8.
+const staticChunks = 2
+
 // mechanism reads an id.
 func mechanism(id string, h host) (record.Mechanism, error) {
 	kind, number, has := strings.Cut(id, ":")
@@ -198,11 +202,15 @@ func mechanism(id string, h host) (record.Mechanism, error) {
 	switch {
 	case kind == record.Green && has && err == nil && n > 0:
 		m.VictimSMs = n
+	case kind == record.MPSStatic && (!has || err == nil && n > 0 && n < 1000):
+		if m.Chunks = n; !has {
+			m.Chunks = staticChunks
+		}
 	case kind == record.MPSPercent && has && err == nil && n > 0 && n < 100:
 		m.Percent = n
-	case !has && slices.Contains([]string{record.Sequential, record.Streams, record.Priority, record.Processes, record.MPS, record.MPSBelow, record.MPSStatic, record.MIG}, kind):
+	case !has && slices.Contains([]string{record.Sequential, record.Streams, record.Priority, record.Processes, record.MPS, record.MPSBelow, record.MIG}, kind):
 	default:
-		return m, fmt.Errorf("mechanism %.70q: want sequential, streams, priority, green:SMS, processes, mps, mps_percent:N, mps_priority, mps_static or mig", id)
+		return m, fmt.Errorf("mechanism %.70q: want sequential, streams, priority, green:SMS, processes, mps, mps_percent:N, mps_priority, mps_static:CHUNKS or mig", id)
 	}
 	if what := needs[kind]; what != "" {
 		m.Verdict, m.Reason = h.verdicts.of(what)

@@ -30,7 +30,7 @@ type segment struct {
 	ctx   context.Context
 	start time.Time
 	end   time.Time
-	pipe  string // of our MPS daemon; empty
+	pipes [2]string // of our MPS daemons, the classic one and that with static partitions; empty
 	peers []*peer
 	// victims and aggressors are who plays which part, by mechanism.
 	victims, aggressors map[string]*peer
@@ -43,7 +43,8 @@ type role struct {
 	name                string
 	mechanisms          []string
 	victims, aggressors bool
-	mps                 bool
+	mps                 bool  // a client of the classic daemon
+	chunks              int64 // a client in a static partition; which of the two is told by the part it plays
 	variables           []string
 }
 
@@ -100,6 +101,9 @@ func roles(p *record.Plan) []role {
 		switch m.Kind {
 		case record.Processes:
 			list = append(list, victim, other)
+		case record.MPSStatic:
+			victim.chunks, other.chunks = m.Chunks, m.Chunks
+			list = append(list, victim, other)
 		case record.MPS, record.MPSPercent, record.MPSBelow:
 			victim.mps, other.mps = true, true
 			if m.Kind == record.MPSPercent {
@@ -132,20 +136,7 @@ func (g *segment) begin() error {
 	p := g.r.plan
 	list := roles(p)
 	made := make(map[string]record.Made)
-	if slices.ContainsFunc(list, func(r role) bool { return r.mps }) {
-		var err error
-		if g.pipe, err = g.s.StartMPS(g.ctx); err != nil {
-			// What needs the daemon can't be made; the rest can.
-			list = slices.DeleteFunc(list, func(r role) bool {
-				for _, m := range r.mechanisms {
-					if r.mps {
-						made[m] = record.Made{Mechanism: m, Failure: "the MPS daemon: " + err.Error()}
-					}
-				}
-				return r.mps
-			})
-		}
-	}
+	list = g.daemons(list, made)
 	all, err := g.workers(list)
 	if err != nil {
 		return err
@@ -187,10 +178,57 @@ func (g *segment) begin() error {
 			return fmt.Errorf("nothing is timed: %s: %s", c.Kernel, c.Detail)
 		}
 	}
-	if g.pipe != "" {
-		g.s.SawServers(g.ctx)
-	}
+	g.s.SawServers(g.ctx)
 	return nil
+}
+
+// daemons starts those that the roles need. What needs one that can't be had can't be made; the rest can.
+func (g *segment) daemons(list []role, made map[string]record.Made) []role {
+	without := func(needs func(role) bool, err error) {
+		list = slices.DeleteFunc(list, func(r role) bool {
+			if !needs(r) {
+				return false
+			}
+			for _, m := range r.mechanisms {
+				made[m] = record.Made{Mechanism: m, Failure: "the MPS daemon: " + err.Error()}
+			}
+			return true
+		})
+	}
+	var err error
+	classic, static := func(r role) bool { return r.mps }, func(r role) bool { return r.chunks > 0 }
+	if slices.ContainsFunc(list, classic) {
+		if g.pipes[0], err = g.s.StartMPS(g.ctx, false); err != nil {
+			without(classic, err)
+		}
+	}
+	i := slices.IndexFunc(list, static)
+	if i < 0 {
+		return list
+	}
+	chunks := list[i].chunks
+	others := func(r role) bool { return r.chunks > 0 && r.chunks != chunks }
+	if slices.ContainsFunc(list, others) {
+		without(others, fmt.Errorf("a run has one static split, which is that of %d chunks", chunks))
+	}
+	var parts [2]string
+	if g.pipes[1], err = g.s.StartMPS(g.ctx, true); err == nil {
+		parts, err = g.s.SplitMPS(g.ctx, int(chunks))
+	}
+	if err != nil {
+		without(static, err)
+	}
+	for i := range list {
+		if !static(list[i]) {
+			continue
+		}
+		part := parts[0]
+		if list[i].aggressors {
+			part = parts[1]
+		}
+		list[i].variables = []string{"CUDA_MPS_SM_PARTITION=" + part}
+	}
+	return list
 }
 
 func median(s record.Series) int64 {
@@ -282,8 +320,11 @@ func (g *segment) startOne(i int, r role) (*facts, error) {
 	}
 	defer l.Close()
 	pipe := ""
-	if r.mps {
-		pipe = g.pipe
+	switch {
+	case r.mps:
+		pipe = g.pipes[0]
+	case r.chunks > 0:
+		pipe = g.pipes[1]
 	}
 	dir, err := filepath.Abs(g.r.dir)
 	if err != nil {

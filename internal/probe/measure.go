@@ -44,6 +44,8 @@ type Session struct {
 	mu        sync.Mutex
 	processes []evidence.Worker
 	daemons   []*mps.Daemon
+	static    *mps.Daemon // one of daemons
+	parts     []string    // ids of its partitions
 	running   sync.WaitGroup
 }
 
@@ -135,6 +137,12 @@ func (s *supervisor) measure(ctx context.Context, m Measurement) any {
 // end waits for workers, whose context has ended, and quits daemons.
 func (m *Session) end() {
 	m.running.Wait()
+	for i, id := range m.parts {
+		_ = m.s.journal.Step("remove_mps_partition", i, nil, func() error {
+			m.static.RemovePartition(context.Background(), m.s.plan.GPUUUID, id)
+			return nil
+		})
+	}
 	for _, d := range m.daemons {
 		_ = m.s.journal.Step("quit_mps_daemon", 0, nil, func() error {
 			_, err := d.Quit(context.Background(), quitTimeout)
@@ -215,27 +223,65 @@ func (w Worker) Begin() (*evidence.Journal, error) {
 // ErrNoMPS says that the host has no MPS control program.
 var ErrNoMPS = errors.New("nvidia-cuda-mps-control is not on PATH or in the usual folders")
 
-// StartMPS starts an MPS daemon of our own in the private folder and returns its pipe folder. It can be started once.
-func (m *Session) StartMPS(ctx context.Context) (pipe string, err error) {
+// StartMPS starts an MPS daemon of our own in the private folder and returns its pipe folder. One of either kind can be started.
+func (m *Session) StartMPS(ctx context.Context, static bool) (pipe string, err error) {
 	control := mpsquery.FindControl(m.s.c.Root, m.s.c.Env)
 	if control == "" {
 		return "", ErrNoMPS
 	}
-	pipe = filepath.Join(m.s.private, pipeNames[1])
-	err = m.s.journal.Step("start_mps_daemon", 0, map[string]string{"pipe": pipe, "static": strconv.FormatBool(false)}, func() error {
+	pipe = filepath.Join(m.s.private, pipeNames[2])
+	if static {
+		pipe = filepath.Join(m.s.private, pipeNames[1])
+	}
+	err = m.s.journal.Step("start_mps_daemon", 0, map[string]string{"pipe": pipe, "static": strconv.FormatBool(static)}, func() error {
 		if err := os.Mkdir(pipe, 0o700); err != nil {
 			return err
 		}
 		env := append(workerEnvironment(m.s.c.Env), "CUDA_VISIBLE_DEVICES="+m.s.plan.GPUUUID, RunVariable+"="+m.s.plan.RunID)
-		d, err := mps.Start(ctx, mps.Options{Control: control, Pipe: pipe, Log: pipe + "-log", Env: env})
-		if err == nil {
-			m.mu.Lock()
-			m.daemons = append(m.daemons, d)
-			m.mu.Unlock()
+		d, err := mps.Start(ctx, mps.Options{Control: control, Pipe: pipe, Log: pipe + "-log", Env: env, Static: static})
+		if err != nil {
+			return err
 		}
-		return err
+		m.mu.Lock()
+		m.daemons = append(m.daemons, d)
+		m.mu.Unlock()
+		if static {
+			m.static = d
+		}
+		return nil
 	})
 	return pipe, err
+}
+
+// SplitMPS makes two static partitions of the daemon that StartMPS started for them: of so many chunks, and of all others. It returns
+// what a client's CUDA_MPS_SM_PARTITION must be to be in either. They are removed before the daemon quits.
+func (m *Session) SplitMPS(ctx context.Context, chunks int) (parts [2]string, err error) {
+	if m.static == nil {
+		return parts, errors.New("no MPS daemon with static partitions was started")
+	}
+	rows, answer := m.static.Partitions(ctx)
+	free := 0
+	for _, r := range rows {
+		free = max(free, r.FreeChunks.Or(0))
+	}
+	if chunks < 1 || chunks >= free {
+		return parts, fmt.Errorf("%d chunks of %d leave nothing for a neighbour: %s", chunks, free, observe.Clip(answer.Text))
+	}
+	for i, n := range []int{chunks, free - chunks} {
+		err := m.s.journal.Step("add_mps_partition", i, nil, func() error {
+			id, said := m.static.AddPartition(ctx, m.s.plan.GPUUUID, n)
+			if id == "" {
+				return errors.New("the daemon made no partition: " + observe.Clip(said.Text))
+			}
+			m.parts = append(m.parts, id)
+			parts[i] = m.s.plan.GPUUUID + "/" + id
+			return nil
+		})
+		if err != nil {
+			return parts, err
+		}
+	}
+	return parts, nil
 }
 
 // SawServers records the servers that the daemon has started by now, so that a cleanup finds them although they may not carry the run's

@@ -24,9 +24,9 @@ import (
 // ownerFile marks a private folder as a run's; its content is the run's id.
 const ownerFile = "cotenant-probe-run"
 
-// pipeNames are the folders in a private folder where a run's MPS daemons have their pipes: of the classic one, which is also where
-// processes are sent that shall find none, and of the one with static partitions.
-var pipeNames = []string{"mps", "mps-static"}
+// pipeNames are the folders in a private folder where a run's MPS daemons have their pipes: of a probe's classic one, which is also where
+// processes are sent that shall find none, of one with static partitions, and of a measurement's classic one.
+var pipeNames = []string{"mps", "mps-static", "mps-clients"}
 
 // folderPrefix begins the names of private folders. Short: a socket's path is limited to 108 bytes.
 const folderPrefix = "cotenant-p"

@@ -107,12 +107,14 @@ const (
 	MIG        = "mig"          // two MIG devices
 )
 
-// Mechanism is a way of sharing. ID is its kind and, where it has one, ":" and the victim's SMs or percent.
+// Mechanism is a way of sharing. ID is its kind and, where it has one, ":" and the victim's SMs,
+// percent or chunks.
 type Mechanism struct {
 	ID        string `json:"id"`
 	Kind      string `json:"kind"`
 	VictimSMs int64  `json:"victim_sms,omitempty"` // asked for. Green
 	Percent   int64  `json:"percent,omitempty"`    // of the SMs, for the victim; the aggressor has the rest. MPSPercent
+	Chunks    int64  `json:"chunks,omitempty"`     // of the GPU, for the victim; the aggressor has the others. MPSStatic
 	// Verdict is `cotenant inspect`'s before the run; where it isn't supported, Reason says why and no cell of it is planned.
 	Verdict observe.Status `json:"verdict"`
 	Reason  string         `json:"reason"`

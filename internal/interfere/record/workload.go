@@ -40,8 +40,8 @@ func (m Mechanism) Planned() bool {
 	return Measurable(m.Kind) && (m.Verdict == observe.SupportedDeclared || m.Verdict == observe.SupportedProven)
 }
 
-// Measurable reports whether this program can make mechanisms of a kind: static partitions and MIG devices are listed only.
-func Measurable(kind string) bool { return kind != MPSStatic && kind != MIG }
+// Measurable reports whether this program can make mechanisms of a kind: MIG devices are listed only.
+func Measurable(kind string) bool { return kind != MIG }
 
 // Alone reports whether a victim also runs alone by this mechanism: in its part of the SMs, or in a process of its own. Its figures beside
 // a neighbour are held against those.

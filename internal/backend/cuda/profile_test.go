@@ -11,12 +11,12 @@ import (
 	"cotenant/internal/model"
 )
 
-// TestProfile prints what each kernel of a step takes, on the GPU and the model that COTENANT_CUDA_MODEL names: by events around each
-// launch (which adds some microseconds to short ones), and the whole step by graph.
-func TestProfile(t *testing.T) {
+// BenchmarkStep prints what each kernel of a step takes, on the GPU and the model that COTENANT_CUDA_PROFILE names: by events around
+// each launch (which adds some microseconds to short ones), and the whole step by graph.
+func BenchmarkStep(t *testing.B) {
 	path := os.Getenv("COTENANT_CUDA_PROFILE")
 	if path == "" {
-		return // a measurement, made by bench/h200/serve.sh
+		t.Skip("COTENANT_CUDA_PROFILE names no model")
 	}
 	g := open(t, Options{Rows: 256})
 	began := time.Now()
@@ -76,7 +76,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-func (g *gpu) profile(t *testing.T, p *program) {
+func (g *gpu) profile(t testing.TB, p *program) {
 	from, _ := g.d.CreateEvent(0)
 	to, err := g.d.CreateEvent(0)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"cotenant/internal/loadgen"
 )
 
 // mode is a way in which an endpoint deceives, and what is true of each request.
@@ -138,7 +140,7 @@ func (m mode) endpoint(answered *atomic.Int64) *httptest.Server {
 
 // misbehaving runs each client on each mode and prints what each makes of it.
 func misbehaving(o options) error {
-	prompts, err := writePrompts(filepath.Join(o.out), badRequests)
+	prompts, err := writePrompts(filepath.Join(o.out, "bad"), badRequests, loadgen.MinBaseTokens)
 	if err != nil {
 		return err
 	}

@@ -45,12 +45,15 @@ type prompts struct{ cotenant, aiperf, guidellm string }
 const answerTokens = 8
 
 // writePrompts writes generated tasks, base and question as one user message.
-func writePrompts(dir string, n int) (prompts, error) {
-	w, err := loadgen.New(loadgen.Options{Seed: 1})
+func writePrompts(dir string, n, base int) (prompts, error) {
+	w, err := loadgen.New(loadgen.Options{Seed: 1, BaseTokens: base})
 	if err != nil {
 		return prompts{}, err
 	}
 	p := prompts{filepath.Join(dir, "cotenant.jsonl"), filepath.Join(dir, "aiperf.jsonl"), filepath.Join(dir, "guidellm.jsonl")}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return prompts{}, err
+	}
 	var files [3][]byte
 	for i := range n {
 		t := w.Task(int64(i))

@@ -14,11 +14,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"cotenant/internal/loadgen"
 )
 
 type options struct {
 	llama, model, cotenant, tools, tokenizer, out string
-	rounds, requests, threads                     int
+	rounds, requests, threads, base               int
 }
 
 func main() {
@@ -32,6 +34,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 3, "runs of each client on llama-server")
 	flag.IntVar(&o.requests, "requests", 100, "requests of a run")
 	flag.IntVar(&o.threads, "threads", 2, "threads of llama-server")
+	flag.IntVar(&o.base, "base-tokens", loadgen.DefaultBaseTokens, "about how long the base is that the prompts share")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench/peers:", err)
@@ -52,7 +55,7 @@ func run(o options) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
-	prompts, err := writePrompts(o.out, o.requests)
+	prompts, err := writePrompts(o.out, o.requests, o.base)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@
 #
 #   bench/peers/run.sh LLAMA_SERVER MODEL.gguf COTENANT [OUT]
 #
-# The two peers are installed by pip into OUT/tools. ROUNDS (3) and REQUESTS (100) say how much is run. Use a quiet machine: llama-server's
+# The two peers are installed by pip into OUT/tools. ROUNDS (3), REQUESTS (100), THREADS of llama-server (2) and BASE_TOKENS (690) say what is run. Use a quiet machine: llama-server's
 # threads collapse under any neighbour. The tables go to stdout and OUT/tables.md.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,4 +19,4 @@ mkdir -p "$out"
 "$out/tools/bin/python" "$here/../../clients/loadtest/byte_tokenizer.py" "$out/tokenizer"
 cd "$here/../.."
 go run ./bench/peers --llama "$llama" --model "$model" --cotenant "$cotenant" --tools "$out/tools/bin" --tokenizer "$out/tokenizer" \
-  --rounds "${ROUNDS:-3}" --requests "${REQUESTS:-100}" --out "$out/runs" | tee "$out/tables.md"
+  --rounds "${ROUNDS:-3}" --requests "${REQUESTS:-100}" --threads "${THREADS:-2}" --base-tokens "${BASE_TOKENS:-690}" --out "$out/runs" | tee "$out/tables.md"

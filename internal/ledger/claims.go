@@ -204,7 +204,9 @@ func nonClaims(l *Ledger) []Statement {
 	if (l.Controlled != nil || l.Contract == ContractOrchestration) && len(l.Reconciliation) == 0 {
 		add("reconciliation", "counters are set against the client's where one server exposes them to one segment; this run has %d segments", l.Segments)
 	}
-	if l.Nonce != "" {
+	if l.Nonce != "" && l.Workload.Seed == "" {
+		add("answered_after_the_challenge", "the client puts the nonce before each prompt; prompts from a file can't be made again to see it there")
+	} else if l.Nonce != "" {
 		add("answered_after_the_challenge", "each prompt begins with the nonce, so that it was made after that was given; whether a server answered it then is the next line's")
 	}
 	add("that_it_happened", "hashes and signatures prove that the files haven't changed since, not that a server answered; a nonce or a second observer would add to that")

@@ -166,10 +166,10 @@ func (o *Options) fill() error {
 	}
 	o.Source = loadgen.Challenged(o.Source, o.Nonce)
 	if !fraction(*o.Temperature, 0, 100) {
-		return usage("temperature %v: want 0 to 100", *o.Temperature)
+		return usage("temperature %v: want 0 to 100, and six decimals at most", *o.Temperature)
 	}
 	if o.TopP != nil && !fraction(*o.TopP, 0, 1) {
-		return usage("top-p %v: want 0 to 1", *o.TopP)
+		return usage("top-p %v: want 0 to 1, and six decimals at most", *o.TopP)
 	}
 	if err := o.checkContract(); err != nil {
 		return err
@@ -207,7 +207,11 @@ func (o *Options) checkContract() error {
 	return nil
 }
 
-func fraction(v, lo, hi float64) bool { return !math.IsNaN(v) && v >= lo && v <= hi }
+// fraction reports whether v lies within bounds and has at most six decimals: the config holds millionths, from which a verifier makes the
+// request again.
+func fraction(v, lo, hi float64) bool {
+	return !math.IsNaN(v) && v >= lo && v <= hi && math.Round(v*1e6)/1e6 == v
+}
 
 // ownHeaders are set by the client itself.
 var ownHeaders = []string{"Content-Type", "Content-Length", "Transfer-Encoding", "Accept", "Accept-Encoding", "Connection", "Host", "Expect", "Upgrade", "Te"}

@@ -18,7 +18,7 @@ func TestRefusedBeforeAnyRequest(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(full, "x"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	one, two := 1.0, 2.0
+	one, two, fine := 1.0, 2.0, 0.1234567
 	for _, test := range []struct {
 		change func(o *Options)
 		want   string
@@ -43,6 +43,7 @@ func TestRefusedBeforeAnyRequest(t *testing.T) {
 		{func(o *Options) { o.BodyJSON, o.Temperature = []byte(`{"temperature":1}`), &one }, "given twice"},
 		{func(o *Options) { o.MetricsURL = "localhost:9090" }, "metrics-url"},
 		{func(o *Options) { o.TopP = &two }, "top-p"},
+		{func(o *Options) { o.Temperature = &fine }, "six decimals"},
 		{func(o *Options) { o.GPU.From = "0" }, "gpu"},
 		{func(o *Options) { o.Nonce = "a b" }, "nonce"},
 		{func(o *Options) { o.Nonce = strings.Repeat("n", 129) }, "nonce"},

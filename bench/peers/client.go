@@ -269,7 +269,8 @@ func join(a, b string) string {
 
 func spread(values []float64) (lo, mid, hi float64) {
 	slices.Sort(values)
-	return values[0], values[len(values)/2], values[len(values)-1]
+	n := len(values)
+	return values[0], (values[(n-1)/2] + values[n/2]) / 2, values[n-1]
 }
 
 func lastLine(path string) string {

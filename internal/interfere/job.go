@@ -23,7 +23,6 @@ type data struct {
 	out      cuda.Pointer // numbers that kernels add to
 	outWords int64
 	state    cuda.Pointer
-	maps     cuda.Pointer // two tensor maps at multiples of 128 bytes, by lane
 	hostFrom []byte
 	hostTo   []byte
 }

@@ -51,7 +51,7 @@ func newInterfere() *cobra.Command {
 	fs.BoolVar(&f.common.AllowProcesses, "allow-processes", false, "go on although others use the GPU; recorded")
 	fs.BoolVar(&f.common.AllowDisplay, "allow-display", false, "go on although a display is attached; recorded")
 	fs.BoolVar(&f.common.AllowMPS, "allow-mps", false, "go on although an MPS daemon of somebody else's is there; recorded")
-	fs.BoolVar(&f.recommend, "recommend", false, "pick an allocation from the folder in --out, after measuring where --confirm is given")
+	fs.BoolVar(&f.recommend, "recommend", false, "pick an allocation from the run in --out, its folder or public form, after measuring where --confirm is given")
 	fs.StringVar(&f.slo, "slo", "", "the objective, such as p99_us=500: p50, p90, p99 or p99.9 of a victim's latency, in _us or _ms")
 	fs.StringVar(&f.victim, "victim", "", "recommend for this victim only")
 	fs.StringVar(&f.aggressor, "aggressor", "", "recommend beside this aggressor only")
@@ -122,17 +122,28 @@ func (f *interfereFlags) run(c *cobra.Command) error {
 	return nil
 }
 
-// readLedger reads a folder's ledger, which must be what its rows make.
-func readLedger(dir string) (*record.Ledger, error) {
-	if _, err := os.Stat(dir); err != nil {
-		return nil, &exit{exitUnchecked, fmt.Errorf("reading the run: %w", err), ""}
+// readLedger reads the ledger of a run's folder, or of its public form, which must be what its rows make.
+func readLedger(path string) (*record.Ledger, error) {
+	unchecked := func(err error) error { return &exit{exitUnchecked, err, ""} }
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, unchecked(fmt.Errorf("reading the run: %w", err))
 	}
-	r, f, err := interfere.Verify(dir)
+	var r *record.Report
+	var f *record.Folder
+	if info.IsDir() {
+		r, f, err = interfere.Verify(path)
+	} else {
+		var data []byte
+		if data, err = readAtMost(path, maxEvidence); err == nil {
+			r, f, err = interfere.VerifyPublished(data)
+		}
+	}
 	switch {
 	case err != nil:
-		return nil, &exit{exitUnchecked, err, ""}
+		return nil, unchecked(fmt.Errorf("%s: %w", path, err))
 	case !r.Holds:
-		return nil, &exit{exitUnchecked, fmt.Errorf("%s: %d rules failed: see cotenant verify %s", dir, len(r.Failed()), dir), ""}
+		return nil, unchecked(fmt.Errorf("%s: %d rules failed: see cotenant verify %s", path, len(r.Failed()), path))
 	}
 	return f.Ledger, nil
 }

@@ -324,6 +324,16 @@ func BenchmarkAttention(b *testing.B) {
 			for i := range c.s.rows {
 				flop += 4 * float64(c.seqs*h.Heads*h.Dim*(c.s.past+i+1))
 			}
+			if c.s.rows == 1 {
+				tables := upload(g, make([]float32, (c.s.past+1)*h.Dim/2), 0)
+				p := DecodeAttentionRoPE(g.gpu, h, c.seqs, c.s.past+1)
+				var launches []*cuda.Launch
+				for range 10 {
+					launches = append(launches, g.launch(p, true, a.dqkv, out, a.dcache, a.dtables, a.drow, a.drows, a.dpast, a.maxPages, h.Heads, h.KVHeads,
+						bits.Len(uint(a.page))-1, float32(1), a.part, a.count, tables, tables, 0))
+				}
+				fmt.Printf("attention %v seqs %d %+v with RoPE: dependent %.2f us\n", h, c.seqs, c.s, g.microseconds(launches, 5))
+			}
 			fmt.Printf("attention %v seqs %d %+v: us %.2f dependent %.2f TB/s %.2f TFLOP/s %.1f\n", h, c.seqs, c.s, us, dependent, bytes/dependent/1e6, flop/dependent/1e6)
 		}
 	}

@@ -74,8 +74,12 @@ func DecodeAttentionRoPE(g GPU, h Heads, seqs, longest int) Plan {
 // row's result does not depend on which rows came before it in other steps. The parameters are those of DecodeAttention up to
 // scale.
 func PrefillAttention(g GPU, h Heads, seqs, most int) Plan {
-	return Plan{Module: module(g, "attend_many"), Kernel: fmt.Sprintf("attend_many_%d", h.Dim), Block: [3]uint32{128, 1, 1},
-		Grid: [3]uint32{uint32(ceil(most*(h.Heads/h.KVHeads), prefillRows)), uint32(h.KVHeads), uint32(seqs)}, Shared: uint32(4 * 64 * h.Dim * 2)}
+	threads := uint32(128) // twice as many where a head is small
+	if h.Dim == 64 {
+		threads = 256
+	}
+	return Plan{Module: module(g, "attend_many"), Kernel: fmt.Sprintf("attend_many_%d", h.Dim), Block: [3]uint32{threads, 1, 1},
+		Grid: [3]uint32{uint32(ceil(most*(h.Heads/h.KVHeads), prefillRows)), uint32(h.KVHeads), uint32(seqs)}, Shared: 64 << 10}
 }
 
 // DecodePartial returns the size in bytes of DecodeAttention's partial, and DecodeArrived of arrived.

@@ -159,12 +159,11 @@ func (g *gpu) Begin(b *backend.Batch) error {
 		padded = bucket(rows, g.opt.Rows)
 		seqs, outs = padded, padded
 	}
-	stride := 8
+	stride := 0
 	for i := range s.seqs {
-		for stride < len(s.seqs[i].Pages) {
-			stride *= 2
-		}
+		stride = max(stride, len(s.seqs[i].Pages))
 	}
+	stride = strideOf(stride)
 	s.l = newLayout(padded, seqs, outs, stride)
 	s.single = 0
 	for s.single < len(b.Seqs) && b.Seqs[s.single].Rows == 1 {
@@ -230,6 +229,18 @@ func bucket(rows, most int) int {
 		}
 	}
 	return max(rows, min(n, most))
+}
+
+// strideOf rounds the pages of a block table up: graphs are made for each, and their attention has parts for all of a table.
+func strideOf(pages int) int {
+	if pages <= 128 {
+		return max(16, (pages+15)&^15)
+	}
+	n := 256
+	for n < pages {
+		n *= 2
+	}
+	return n
 }
 
 // pack writes the batch to in. Padding rows are token 0 at position 0 of a sequence of page 0, stored nowhere.

@@ -1,9 +1,13 @@
 package cuda
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -37,6 +41,52 @@ func TestOutOfMemory(t *testing.T) {
 	budget, err := g.KVBudget()
 	if err != nil || budget <= 0 || uint64(budget) > total {
 		t.Errorf("KV budget %d of %d, %v", budget, total, err)
+	}
+}
+
+// A second server on the same GPU sizes itself from what the first left, and counts that as somebody else's.
+func TestSharedGPU(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const first = 100 << 30
+	var budgets []int64
+	for _, beside := range []bool{false, true} {
+		library := fake(t)
+		if beside { // what a fake driver of the parent process would say
+			usage := filepath.Join(filepath.Dir(library), "../../../.fake/usage", strconv.Itoa(os.Getppid()))
+			line := fmt.Sprintf("%s %d\n", strings.ReplaceAll(strings.TrimPrefix(uuid, "GPU-"), "-", ""), first)
+			if err := os.WriteFile(usage, []byte(line), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		be, err := New(Options{Library: library})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := be.(*gpu)
+		n, err := g.KVBudget()
+		if err != nil {
+			t.Fatal(err)
+		}
+		budgets = append(budgets, n)
+		held := map[string]int64{}
+		for _, m := range g.Memory() {
+			held[m.Kind] = m.Bytes
+		}
+		if other := held[backend.MemoryOther]; (other >= first) != beside || held[backend.MemoryFree] == 0 {
+			t.Errorf("others hold %d, %d are free", other, held[backend.MemoryFree])
+		}
+		if beside {
+			if _, err := g.Buffer(int(held[backend.MemoryFree])/4 + 1); driver.CodeOf(err) != query.OutOfMemory {
+				t.Errorf("more than the first server left: %v", err)
+			}
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if d := budgets[0] - budgets[1]; d < first/10*8 || d > first {
+		t.Errorf("the second server takes %d less than alone, beside one that holds %d", d, first)
 	}
 }
 

@@ -1,6 +1,8 @@
 // What changes a GPU, as far as a driver without one can play it: contexts, Green Contexts, memory, modules, streams, events and
 // launches of the kernels that it knows by name. Included by cuda.c. A process's device memory is told to the fake NVML by a
 // file named after its pid, so that it is given back when the process ends, however it ends.
+#include <dirent.h>
+#include <errno.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -91,6 +93,24 @@ static void tell_usage(void) {
     close(fd);
 }
 
+// others is what other processes with a fake libcuda hold of the device.
+static unsigned long long others(void) {
+    const char *dir = text("usage"), *uuid = text("cuda.%d.uuid", context_device);
+    unsigned long long sum = 0, bytes;
+    char path[4400], held[64];
+    DIR *d = dir ? opendir(dir) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        int pid = atoi(e->d_name);
+        if (pid <= 0 || pid == (int)getpid() || (kill(pid, 0) && errno == ESRCH)) continue;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        FILE *f = fopen(path, "r");
+        if (f && fscanf(f, "%63s %llu", held, &bytes) == 2 && uuid && !strcmp(held, uuid)) sum += bytes;
+        if (f) fclose(f);
+    }
+    if (d) closedir(d);
+    return sum;
+}
+
 #define CHANGE() \
     note("MUTATING %s", __func__); \
     ENTER(); \
@@ -173,7 +193,8 @@ EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     ASK(); IN_CONTEXT();
     *total = (size_t)NUMBER(0, "cuda.%d.memory", context_device);
-    *free_bytes = *total - taken();
+    unsigned long long used = taken() + others();
+    *free_bytes = used < *total ? *total - used : 0;
     if (mps_limit && *free_bytes > mps_limit - allocated) *free_bytes = mps_limit - allocated;
     return 0;
 }
@@ -181,7 +202,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
 EXPORT CUresult cuMemAlloc_v2(uint64_t *out, size_t n) {
     CHANGE(); IN_CONTEXT();
     if (!n) return INVALID_VALUE;
-    if (taken() + n > (size_t)NUMBER(0, "cuda.%d.memory", context_device)) return OUT_OF_MEMORY;
+    if (taken() + others() + n > (size_t)NUMBER(0, "cuda.%d.memory", context_device)) return OUT_OF_MEMORY;
     if (mps_limit && allocated + n > mps_limit) return OUT_OF_MEMORY;
     // Large memory takes room as it is written to.
     struct allocation *a = malloc(sizeof *a);

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"math"
 	"os"
 	"slices"
 	"testing"
@@ -142,6 +143,37 @@ func encode(t testing.TB, m *model.Model, messages []loadgen.Message) []int32 {
 	return tokens
 }
 
+// tie is the margin, as a share of the row's largest logit, below which bf16's rounding may choose another token than float32 does: half
+// of what transformers' own bf16 is off by for models of such a depth (see TestLogits).
+const tie = 0.015
+
+// margin returns by how much the first token in which two answers differ is ahead of the other's on m.
+func (m *loaded) margin(t testing.TB, prompt, answer, other []int32) float64 {
+	t.Helper()
+	n := 0
+	for n < len(answer) && answer[n] == other[n] {
+		n++
+	}
+	b := &backend.Batch{Tokens: append(append([]int32(nil), prompt...), answer[:n]...), Seqs: []backend.Seq{{}}}
+	q := &b.Seqs[0]
+	for at := range b.Tokens {
+		b.Positions, b.Slots = append(b.Positions, int32(at)), append(b.Slots, int32(at))
+		if at%16 == 0 {
+			q.Pages = append(q.Pages, int32(at/16))
+		}
+	}
+	q.Rows, b.Outputs = len(b.Tokens), []int32{int32(len(b.Tokens) - 1)}
+	row := make([]float32, m.Config().VocabSize)
+	if err := m.Forward(m.kv, b, row); err != nil {
+		t.Fatal(err)
+	}
+	largest := 0.0
+	for _, v := range row {
+		largest = max(largest, math.Abs(float64(v)))
+	}
+	return float64(row[answer[n]]-row[other[n]]) / largest
+}
+
 // text is an answer up to its end.
 func text(m *model.Model, tokens []int32) string {
 	if i := slices.IndexFunc(tokens, func(id int32) bool { return slices.Contains(m.EOS(), id) }); i >= 0 {
@@ -150,7 +182,8 @@ func text(m *model.Model, tokens []int32) string {
 	return m.Tokenizer().ToText(tokens)
 }
 
-// The greedy text of several prompts at once is the CPU's: on the embedded model, and on the one that COTENANT_CUDA_MODEL names.
+// The greedy text of several prompts at once is the CPU's: on the embedded model, and but for ties on the one that COTENANT_CUDA_MODEL
+// names.
 func TestGreedyEqualsCPU(t *testing.T) {
 	work, err := loadgen.New(loadgen.Options{Seed: 5, BaseTokens: loadgen.MinBaseTokens})
 	if err != nil {
@@ -186,7 +219,11 @@ func TestGreedyEqualsCPU(t *testing.T) {
 			for i := range prompts {
 				a, b := text(want.Model, w[i]), text(want.Model, g[i])
 				if a != b {
-					t.Errorf("prompt %d:\nCPU  %q\nCUDA %q", i, a, b)
+					margin := want.margin(t, prompts[i], w[i], g[i])
+					t.Logf("prompt %d: the CPU prefers its token by %.4f of the largest logit\nCPU  %q\nCUDA %q", i, margin, a, b)
+					if c.path == "" || !(margin < tie) {
+						t.Errorf("prompt %d: another text", i)
+					}
 				}
 				t.Logf("prompt %d: %q", i, a)
 			}

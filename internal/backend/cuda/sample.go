@@ -13,7 +13,6 @@ type sampling struct {
 	device driver.Pointer // ids [rows] int32: what was chosen last
 	host   []byte         // the same, page-locked; the kernel writes both
 	rows   int
-	old    [][]byte // hosts that were too small; graphs may write to them
 	part   scratch
 
 	// Two samples may be on their way; each has a half of host, and an event that says that it is there.
@@ -27,24 +26,21 @@ const secondHalf = -1 << 31
 
 const chunk = 4096 // of kernels/sample.cu
 
-// ids returns where the ids of sampled rows are, with room for some.
+// ids returns where the ids of sampled rows are, with room for some. What is there moves along: the next step may read it, and
+// samples on their way are waited for later.
 func (s *sampling) ids(g *gpu, rows int) (driver.Pointer, error) {
 	if rows <= s.rows {
 		return s.device, nil
 	}
 	rows = max(rows, 2*s.rows, 2*g.opt.Rows, 1024)
-	var err error
-	if s.device, err = g.mem.alloc("workspace", 4*int64(rows)); err != nil {
+	device, err := g.mem.alloc("workspace", 4*int64(rows))
+	if err != nil {
 		return 0, err
 	}
 	host, err := g.d.AllocHost(2 * 4 * rows)
 	if err != nil {
 		return 0, err
 	}
-	if s.host != nil {
-		s.old = append(s.old, s.host)
-	}
-	s.host, s.rows = host, rows
 	for i := range s.there {
 		if s.there[i] == 0 {
 			if s.there[i], err = g.d.CreateEvent(driver.EventDisableTiming); err != nil {
@@ -52,17 +48,36 @@ func (s *sampling) ids(g *gpu, rows int) (driver.Pointer, error) {
 			}
 		}
 	}
-	return s.device, nil
+	if s.rows > 0 {
+		if err := s.leave(g, device, words(host), rows); err != nil {
+			return 0, err
+		}
+	}
+	s.device, s.host, s.rows = device, host, rows
+	return device, nil
+}
+
+// leave gives the old places up, after their ids were copied. Graphs write to them, so graphs are dropped.
+func (s *sampling) leave(g *gpu, device driver.Pointer, host []int32, rows int) error {
+	bytes := 4 * int64(s.rows)
+	if err := g.d.CopyAsync(device, s.device, bytes, g.stream); err != nil {
+		return err
+	}
+	if err := g.d.SynchronizeStream(g.stream); err != nil {
+		return err
+	}
+	old := words(s.host)
+	copy(host, old[:s.rows])
+	copy(host[rows:], old[s.rows:2*s.rows])
+	return errors.Join(g.graphs.drop(g.d), g.mem.release("workspace", s.device, bytes), g.d.FreeHost(s.host))
 }
 
 func (s *sampling) close(d *driver.Driver) error {
 	var err error
-	for _, h := range append(s.old, s.host) {
-		if h != nil {
-			err = errors.Join(err, d.FreeHost(h))
-		}
+	if s.host != nil {
+		err = d.FreeHost(s.host)
 	}
-	s.old, s.host = nil, nil
+	s.host = nil
 	for _, e := range s.there {
 		if e != 0 {
 			err = errors.Join(err, d.DestroyEvent(e))

@@ -163,6 +163,84 @@ func TestSample(t *testing.T) {
 	}
 }
 
+// A step of more rows than any before moves the place of ids: what was chosen is still there, for the host and for the next step, and
+// decode steps whose graphs are older write to the right one.
+func TestIDsMove(t *testing.T) {
+	const width, many = 64, 1100
+	g := open(t, Options{Rows: 4})
+	data := tensor(rand.New(rand.NewPCG(1, 1)), width, width, 0)
+	for i := range width {
+		data.Data[2*(i*width+(i+1)%width)+1] = 0x3f
+	}
+	m, err := g.Matrix(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := g.Buffer(many * width)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := g.Buffer(4 * width)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func(b *backend.Batch) {
+		t.Helper()
+		for i := range b.Tokens {
+			b.Positions, b.Slots = append(b.Positions, 0), append(b.Slots, 0)
+			if len(b.Outputs) == 0 {
+				b.Seqs = append(b.Seqs, backend.Seq{Row: i, Rows: 1, Pages: []int32{0}})
+			}
+		}
+		if len(b.Outputs) > 0 {
+			b.Seqs = []backend.Seq{{Rows: len(b.Tokens), Pages: []int32{0}}}
+		} else {
+			for i := range b.Tokens {
+				b.Outputs = append(b.Outputs, int32(i))
+			}
+		}
+		if err := g.Begin(b); err != nil {
+			t.Fatal(err)
+		}
+		g.Embed(x, m)
+		logits := x
+		if len(b.Outputs) < len(b.Tokens) {
+			g.Gather(y, x, width, 0, len(b.Outputs))
+			logits = y
+		}
+		g.Sample(logits, width, width, make([]backend.Draw, len(b.Outputs)))
+		if err := g.End(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(what string, want ...int32) {
+		t.Helper()
+		ids := make([]int32, len(want))
+		if err := g.Wait(ids); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(ids, want) {
+			t.Fatalf("%s chose %v, want %v", what, ids, want)
+		}
+	}
+	for i := range int32(6) { // both halves of host, with graphs
+		start(&backend.Batch{Tokens: []int32{i, i + 10, i + 20}})
+		expect("a step", i+1, i+11, i+21)
+	}
+	start(&backend.Batch{Tokens: []int32{7, 8, 9}})
+	long := &backend.Batch{Tokens: make([]int32, many), Outputs: []int32{0, many - 1}}
+	long.Tokens[0], long.Tokens[many-1] = ^1, 50 // the first is what the step before chose
+	start(long)
+	expect("the step before", 8, 9, 10)
+	start(&backend.Batch{Tokens: []int32{^1, ^0, 30}})
+	expect("the long step", 10, 51)
+	expect("the step behind", 52, 11, 31)
+	for i := range int32(6) {
+		start(&backend.Batch{Tokens: []int32{i, i + 10, i + 20}})
+		expect("a later step", i+1, i+11, i+21)
+	}
+}
+
 // Two samples may be on their way, and a token may be what the one before chose.
 func TestSampleAhead(t *testing.T) {
 	const width = 64

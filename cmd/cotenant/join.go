@@ -42,12 +42,9 @@ func openEngine(o modelOptions) (*engine.Engine, error) {
 		id = servedName(o.Model)
 	}
 	cfg := engine.Config{ID: id, MaxSeqs: o.MaxSeqs, KVMemory: o.KVMemory, ContextLength: o.Context, Log: o.Log}
-	var open func() (backend.Backend, error)
+	open := func() (backend.Backend, error) { return cpu.New(cpu.Options{Threads: o.Threads}) }
 	var opt model.Options
-	switch o.Backend {
-	case "auto", "cpu":
-		open = func() (backend.Backend, error) { return cpu.New(cpu.Options{Threads: o.Threads}) }
-	case "cuda":
+	if o.Backend == "cuda" {
 		if cfg.MaxSeqs == 0 {
 			cfg.MaxSeqs = cudaSeqs
 		}
@@ -56,8 +53,6 @@ func openEngine(o modelOptions) (*engine.Engine, error) {
 		open = func() (backend.Backend, error) {
 			return cuda.New(cuda.Options{GPU: o.GPU, Rows: cfg.MaxSeqs, Log: o.Log})
 		}
-	default:
-		return nil, &exit{exitUsage, fmt.Errorf("unknown backend %q", o.Backend), "backends are auto, cpu and cuda"}
 	}
 	return engine.New(cfg, func() (engine.Runtime, error) {
 		be, err := open()

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -113,6 +114,9 @@ func (o *serveOptions) check(c *cobra.Command) (key string, loopback bool, err e
 		if o.model.KVMemory, err = parseBytes(o.kvMemory); err != nil {
 			return "", false, usagef(c, "--kv-memory: %v", err)
 		}
+	}
+	if !slices.Contains([]string{"auto", "cpu", "cuda"}, o.model.Backend) {
+		return "", false, &exit{exitUsage, fmt.Errorf("unknown backend %q", o.model.Backend), "backends are auto, cpu and cuda"}
 	}
 	if o.model.GPU != "" && o.model.Backend != "cuda" {
 		return "", false, usagef(c, "--gpu-uuid is for --backend cuda")

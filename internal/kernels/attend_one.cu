@@ -1,6 +1,7 @@
 // Attention of the sequences that have one row in a step: decoding.
 #include "attention.cuh"
 #include "hopper.cuh"
+#include "rope.cuh"
 
 DEV float shfl(float v, int lane) { return __nvvm_shfl_sync_idx_f32(0xffffffffu, v, lane, 31); }
 
@@ -44,12 +45,7 @@ template <int D> DEV void load_block(u32 to, const u16 *key, int half, int valid
 // elements i and i + D/2, or, interleaved, 2·i and 2·i + 1. A row's position is the number of tokens before it.
 struct Rope { const float *cos, *sin; int interleaved; };
 
-// Rotates the two elements of pair i.
-DEV void rotate(const Rope &rope, i64 at, float &x, float &y) {
-  const float c = rope.cos[at], s = rope.sin[at], a = x, b = y;
-  x = a * c - b * s;
-  y = b * c + a * s;
-}
+DEV void rotate(const Rope &rope, i64 at, float &x, float &y) { rotate_pair(rope.cos[at], rope.sin[at], x, y); }
 
 // Rotates a query of which this lane has elements j·32 + (lane%4)·8 … + 7.
 template <int D> DEV void rotate_query(const Rope &rope, int position, u32x4 (&q)[D / 32]) {

@@ -5,6 +5,7 @@
 //
 // Keys and values of a layer: [page][kv head][k, v][page size][head dim]. A qkv row: [heads | kv heads | kv heads] of head dim.
 #include "nv.cuh"
+#include "rope.cuh"
 
 DEV void begin() {
   dependents_may_launch();
@@ -126,8 +127,9 @@ KERNEL __launch_bounds__(256) rope_store(u16 *qkv, u16 *kv, const float *cos, co
       const i32 half = rope_dim / 2, pair = interleaved ? i / 2 : i % half;
       const bool second = interleaved ? i & 1 : i >= half;
       const float a = interleaved ? h[i & ~1] : h[pair], b = interleaved ? h[i | 1] : h[pair + half];
-      const float c = cos[angle + pair], s = sin[angle + pair];
-      v = second ? b * c + a * s : a * c - b * s;
+      float x = a, y = b;
+      rotate_pair(cos[angle + pair], sin[angle + pair], x, y);
+      v = second ? y : x;
     }
     const u16 out = f32_bf16(v);
     if (!is_value) in[i] = out;
@@ -167,19 +169,8 @@ template <int DIM> DEV void rope_vec(u16 *qkv, u16 *kv, const float *cos, const 
   }
   if (!is_value) {
     const f32x2 c = ((const f32x2 *)(cos + (i64)positions[row] * HALF))[lane], s = ((const f32x2 *)(sin + (i64)positions[row] * HALF))[lane];
-    if (interleaved) {
-      const float t0 = a0 * c.x - a1 * s.x, t1 = b0 * c.y - b1 * s.y;
-      a1 = a1 * c.x + a0 * s.x;
-      b1 = b1 * c.y + b0 * s.y;
-      a0 = t0;
-      b0 = t1;
-    } else {
-      const float t0 = a0 * c.x - b0 * s.x, t1 = a1 * c.y - b1 * s.y;
-      b0 = b0 * c.x + a0 * s.x;
-      b1 = b1 * c.y + a1 * s.y;
-      a0 = t0;
-      a1 = t1;
-    }
+    rotate_pair(c.x, s.x, a0, interleaved ? a1 : b0);
+    rotate_pair(c.y, s.y, interleaved ? b0 : a1, b1);
   }
   const u32 oa = pack_bf16(a0, a1), ob = pack_bf16(b0, b1);
   if (!live) return;

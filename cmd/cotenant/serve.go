@@ -213,7 +213,7 @@ func latched(ctx context.Context, e *engine.Engine) <-chan error {
 func apiKey(path string) (string, error) {
 	key := os.Getenv("COTENANT_API_KEY")
 	if path != "" {
-		data, err := os.ReadFile(path)
+		data, err := readKey(path)
 		if err != nil {
 			return "", fmt.Errorf("reading the API key: %w", err)
 		}

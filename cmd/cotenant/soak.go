@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -34,6 +36,7 @@ type soakFlags struct {
 	topP        float64
 	sampleSeed  int64
 	signKey     string
+	signer      ed25519.PrivateKey // of signKey; nil: not signed
 	queue       queueFlags
 	asJSON      bool
 }
@@ -164,6 +167,12 @@ func (s *soakFlags) complete(c *cobra.Command) (err error) {
 	if s.opts.APIKey, err = apiKey(s.keyFile); err != nil {
 		return usageError(c, err)
 	}
+	if err := s.readSigner(); err != nil {
+		return usageError(c, err)
+	}
+	if err := s.checkTimeouts(c); err != nil {
+		return err
+	}
 	if err := s.parseHeaders(c); err != nil {
 		return err
 	}
@@ -185,8 +194,8 @@ func (s *soakFlags) complete(c *cobra.Command) (err error) {
 	for _, d := range s.declared {
 		axis, text, _ := strings.Cut(d, "=")
 		into := map[string]*string{"server": &s.opts.Declared.Server, "hardware": &s.opts.Declared.Hardware, "split": &s.opts.Declared.Split}[axis]
-		if into == nil || text == "" || *into != "" || len(text) > ledger.MaxText {
-			return usagef(c, "--declare %q: want server=TEXT, hardware=TEXT or split=TEXT, each once, at most %d bytes", d, ledger.MaxText)
+		if into == nil || text == "" || *into != "" || len(text) > ledger.MaxText || !utf8.ValidString(text) {
+			return usagef(c, "--declare %q: want server=TEXT, hardware=TEXT or split=TEXT, each once, at most %d bytes of UTF-8", d, ledger.MaxText)
 		}
 		*into = text
 	}
@@ -197,8 +206,10 @@ func (s *soakFlags) complete(c *cobra.Command) (err error) {
 		s.opts.Workers = min(openWorkers, max(1, s.opts.Contexts-1))
 	}
 	s.load.Seed = strconv.FormatUint(s.seed, 10)
-	s.opts.Load, err = s.load.Plan(s.opts.Workers, s.opts.Trace)
-	return err
+	if s.opts.Load, err = s.load.Plan(s.opts.Workers, s.opts.Trace); err != nil {
+		return usageError(c, err)
+	}
+	return nil
 }
 
 func (s *soakFlags) parseHeaders(c *cobra.Command) error {
@@ -259,18 +270,35 @@ func (s *soakFlags) workload(c *cobra.Command) error {
 }
 
 func (s *soakFlags) sign(dir string) error {
+	if s.signer == nil {
+		return nil
+	}
+	return ledger.Sign(dir, s.signer)
+}
+
+// readSigner reads the signing key, before the run: a key that can't be used is no reason to find out after it.
+func (s *soakFlags) readSigner() error {
 	if s.signKey == "" {
 		return nil
 	}
-	data, err := os.ReadFile(s.signKey)
+	data, err := readKey(s.signKey)
 	if err != nil {
 		return fmt.Errorf("reading the signing key: %w", err)
 	}
-	key, err := ledger.ParsePrivateKey(data)
-	if err != nil {
+	if s.signer, err = ledger.ParsePrivateKey(data); err != nil {
 		return fmt.Errorf("reading the signing key %s: %w", s.signKey, err)
 	}
-	return ledger.Sign(dir, key)
+	return nil
+}
+
+// checkTimeouts refuses limits that would be no limits.
+func (s *soakFlags) checkTimeouts(c *cobra.Command) error {
+	for _, name := range []string{"timeout-ready", "timeout-headers", "timeout-idle", "timeout-total"} {
+		if d, err := c.Flags().GetDuration(name); err != nil || d <= 0 {
+			return usagef(c, "--%s %v: want more than 0, for instance 10m", name, d)
+		}
+	}
+	return nil
 }
 
 func (s *soakFlags) print(c *cobra.Command, res *soak.Result) error {

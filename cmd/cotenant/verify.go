@@ -59,7 +59,7 @@ func newVerify() *cobra.Command {
 }
 
 func readPublicKey(path string) (ed25519.PublicKey, error) {
-	data, err := os.ReadFile(path)
+	data, err := readKey(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading key: %w", err)
 	}

@@ -10,8 +10,10 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"cotenant/internal/ledger"
 	"cotenant/internal/loadgen"
@@ -140,7 +142,7 @@ func (o *Options) fill() error {
 	case o.MaxAttempts < 1 || o.MaxAttempts > 100:
 		return usage("attempts %d: want 1 to 100", o.MaxAttempts)
 	case o.MaxTokens < 1 || o.MaxTokens > 1<<24:
-		return usage("max-tokens %d: want at least 1", o.MaxTokens)
+		return usage("max-tokens %d: want 1 to %d", o.MaxTokens, 1<<24)
 	case o.MaxSpendTokens < 0:
 		return usage("max-spend-tokens %d: want at least 1", o.MaxSpendTokens)
 	case o.Period < 10*time.Millisecond || o.Period > time.Second:
@@ -149,6 +151,8 @@ func (o *Options) fill() error {
 		return usage("no workload")
 	case o.Out == "" && o.member() == nil:
 		return usage("no run folder: say --out")
+	case !utf8.ValidString(o.Model):
+		return usage("model %q isn't valid UTF-8", o.Model)
 	case o.ServerPID < 0:
 		return usage("server-pid %d isn't a process", o.ServerPID)
 	}
@@ -261,6 +265,14 @@ func parseEndpoint(s string) (target, error) {
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
 		return target{}, usage("endpoint %q has a query or a fragment; want a base URL", s)
+	}
+	if u.User != nil {
+		return target{}, usage("the endpoint holds a name or a password, which would be written into the run's config; send them by --header 'Authorization: Basic …'")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return target{}, usage("endpoint %q: port %s isn't one of 1 to 65535", s, port)
+		}
 	}
 	path := strings.TrimRight(u.Path, "/")
 	path = strings.TrimSuffix(path, "/chat/completions")

@@ -25,6 +25,11 @@ func TestRefusedBeforeAnyRequest(t *testing.T) {
 	}{
 		{func(o *Options) { o.Endpoint = "127.0.0.1:8080" }, "isn't an http"},
 		{func(o *Options) { o.Endpoint = "http://127.0.0.1:8080/v1?x=1" }, "query"},
+		{func(o *Options) { o.Endpoint = "http://u:p@127.0.0.1:8080" }, "password"},
+		{func(o *Options) { o.Endpoint = "http://127.0.0.1:65536" }, "port 65536"},
+		{func(o *Options) { o.Endpoint = "http://127.0.0.1:0" }, "port 0"},
+		{func(o *Options) { o.Model = "\xff" }, "UTF-8"},
+		{func(o *Options) { o.MaxTokens = 1<<24 + 1 }, "want 1 to 16777216"},
 		{func(o *Options) { o.Endpoint, o.Contexts = "http://192.0.2.1", 1001 }, "--max-spend-tokens"},
 		{func(o *Options) { o.Endpoint, o.Contexts, o.Confirm = "http://10.0.0.1", 1001, true }, "--max-spend-tokens"},
 		{func(o *Options) { o.Endpoint, o.Contexts, o.MaxSpendTokens = "http://[2001:db8::1]:80", 1001, 5 }, "--confirm"},

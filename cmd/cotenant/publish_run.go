@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +69,9 @@ func publishRun(c *cobra.Command, path, out string, hosts []string, r runFlags, 
 		return err
 	}
 	doc, err := ledger.Publish(path, out, o)
+	if wrote := (*fs.PathError)(nil); errors.As(err, &wrote) && filepath.Dir(wrote.Path) == filepath.Clean(out) {
+		return err
+	}
 	if err != nil {
 		return &exit{exitUnchecked, err, ""}
 	}

@@ -134,7 +134,7 @@ func (p *LoadPlan) check(c *Config) error {
 	levels := slices.Clone(p.Levels)
 	if s := p.Search; s != nil {
 		if levels = append(levels, s.Low, s.High); s.Low > s.High {
-			return fmt.Errorf("a search from %d to %d", s.Low, s.High)
+			return fmt.Errorf("a search whose low end lies above its high end")
 		}
 	}
 	for _, level := range levels {

@@ -45,7 +45,7 @@ func Publish(dir, out string, o PublishOptions) (Published, error) {
 	}
 	w := &publisher{f: f, ledger: l, out: out, o: o}
 	if err := w.write(); err != nil {
-		return Published{}, fmt.Errorf("publishing the run: %w", err)
+		return Published{}, errors.Join(fmt.Errorf("publishing the run: %w", err), w.remove())
 	}
 	return w.doc, nil
 }
@@ -153,6 +153,7 @@ type publisher struct {
 	out    string
 	o      PublishOptions
 	doc    Published
+	made   []string // paths of the files that were begun
 }
 
 func (w *publisher) write() error {
@@ -299,6 +300,7 @@ func (w *publisher) put(name, as, form string, content io.Reader) (err error) {
 	if err != nil {
 		return err
 	}
+	w.made = append(w.made, file.Name())
 	defer func() { err = errors.Join(err, file.Close()) }()
 	if c, ok := content.(io.Closer); ok {
 		defer c.Close() // ends a compressor that has something left
@@ -310,6 +312,16 @@ func (w *publisher) put(name, as, form string, content io.Reader) (err error) {
 	}
 	w.doc.Files = append(w.doc.Files, PublishedEntry{Name: name, As: as, Form: form, Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))})
 	return file.Sync()
+}
+
+// remove takes away what was written of a form that couldn't be finished, so that it can be tried again.
+func (w *publisher) remove() (err error) {
+	for _, path := range w.made {
+		if gone := os.Remove(path); !errors.Is(gone, os.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}
+	return err
 }
 
 // packing compresses what it reads to one Zstandard frame; equal bytes give equal frames.

@@ -348,3 +348,19 @@ func TestPublishedSignature(t *testing.T) {
 		}
 	}
 }
+
+// A form that can't be finished leaves nothing behind that would stand in the way of the next try.
+func TestUnfinishedFormIsRemoved(t *testing.T) {
+	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "public")
+	if err := os.CopyFS(dir, os.DirFS("testdata/smollm2-100")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, ledger.EnvelopeFile), make([]byte, ledger.MaxDocument+1))
+	if _, err := ledger.Publish(dir, out, ledger.PublishOptions{MaxRows: 1 << 20}); err == nil {
+		t.Fatal("an envelope beyond all bounds was published")
+	}
+	left, err := os.ReadDir(out)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, error %v", left, err)
+	}
+}

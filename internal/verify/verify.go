@@ -190,7 +190,9 @@ func load(dir string, opts Options) (*evidence, error) {
 		return nil, err
 	}
 	e.config = &e.folder.Config
-	if e.ledgerBytes, err = e.folder.ReadFile(ledger.LedgerFile); err != nil {
+	if e.ledgerBytes, err = e.folder.ReadFile(ledger.LedgerFile); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: the run hasn't ended, or was killed: cotenant soak --resume goes on with it", err)
+	} else if err != nil {
 		return nil, err
 	}
 	if e.claimed, err = ledger.ReadLedger(e.ledgerBytes); err != nil {

@@ -114,16 +114,11 @@ template <int D, int STAGES, bool CLUSTER, bool ROPE> DEV void attend_one(const 
   constexpr u32 HALF = BLOCK * D * 2;
   const int warp = TID >> 5, lane = TID & 31, g = lane >> 2, t = lane & 3;
   dependents_may_launch();
-  // With ROPE all that is read before the wait is older than the step: what describes it, and the keys and values of tokens before.
-  if constexpr (!ROPE) wait_for_earlier();
+  wait_for_earlier();
   const Sequence s = sequence(a, CTAID_Z);
   const int context = s.past + 1, step = SPLIT * ((context + SPLIT * SPLITS - 1) / (SPLIT * SPLITS));
   const int parts = (context + step - 1) / step, part = CTAID;
-  if (s.rows != 1 || part >= parts) {
-    // A kernel that ended before an earlier one would let the next one begin too early.
-    if constexpr (ROPE) wait_for_earlier();
-    return;
-  }
+  if (s.rows != 1 || part >= parts) return;
   const int ratio = a.heads / a.kv_heads, groups = (ratio + HEADS - 1) / HEADS;
   const int head = CTAID_Y / groups, first = CTAID_Y % groups * HEADS, mine = ratio - first < HEADS ? ratio - first : HEADS;
   const int end = (part + 1) * step < context ? (part + 1) * step : context;
@@ -138,7 +133,6 @@ template <int D, int STAGES, bool CLUSTER, bool ROPE> DEV void attend_one(const 
   };
 #pragma unroll
   for (int i = 0; i < STAGES; i++) load(i, 0), load(i, 1);
-  if constexpr (ROPE) wait_for_earlier();
   // Row g of the tensor core's tile is query head g; the lower 8 rows are not used.
   const u16 *query = a.qkv + (i64)s.row * (a.heads + 2 * a.kv_heads) * D + (head * ratio + first + g) * D;
   u32x4 q[D / 32];

@@ -33,7 +33,8 @@ type Options struct {
 	Library string
 	// GPU is the UUID of the GPU, with or without "GPU-"; empty: the first that the process sees.
 	GPU string
-	// Rows bounds the rows to which a decode step is padded: the most sequences that are computed at once. 0: 256.
+	// Rows is the most sequences that are computed at once: it bounds the rows to which a decode step is padded, and, from 64 on,
+	// those of a Sample. 0: 256.
 	Rows int
 	// NoGraphs launches every kernel by itself.
 	NoGraphs bool
@@ -112,6 +113,9 @@ func (g *gpu) open() error {
 	if err = g.loadKernels(); err != nil {
 		return err
 	}
+	if err = g.samples.open(g, max(g.opt.Rows, 64)); err != nil {
+		return err
+	}
 	return g.step.open(g)
 }
 
@@ -184,7 +188,7 @@ func (g *gpu) Close() error {
 		err = g.d.SynchronizeStream(g.stream)
 	}
 	if g.mem.context {
-		err = errors.Join(err, g.graphs.drop(g.d), g.step.close(g.d), g.samples.close(g.d), g.mem.close())
+		err = errors.Join(err, g.graphs.drop(g.d), g.step.close(g.d), g.samples.close(g.d), g.maps.close(g.d), g.mem.close())
 		if g.host != nil {
 			err = errors.Join(err, g.d.FreeHost(g.host))
 		}

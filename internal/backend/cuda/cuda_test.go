@@ -10,6 +10,7 @@ import (
 	"cotenant/internal/backend"
 	"cotenant/internal/backend/cpu"
 	"cotenant/internal/gputest"
+	"cotenant/internal/testenv"
 	"cotenant/internal/weights"
 )
 
@@ -26,7 +27,7 @@ func open(t testing.TB, o Options, faults ...gputest.Fault) *gpu {
 	t.Helper()
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	if os.Getenv("COTENANT_REQUIRE_GPU") != "1" {
+	if playsDriver() {
 		o.Library = fake(t, faults...)
 	} else if len(faults) > 0 {
 		t.Skip("faults are the fake driver's")
@@ -42,6 +43,9 @@ func open(t testing.TB, o Options, faults ...gputest.Fault) *gpu {
 	})
 	return be.(*gpu)
 }
+
+// playsDriver reports whether the driver is a fake: under COTENANT_REQUIRE_GPU=1 it is the machine's own.
+func playsDriver() bool { return !testenv.RequireGPU() }
 
 // fake returns a libcuda of its own with an H200's data.
 func fake(t testing.TB, faults ...gputest.Fault) string {

@@ -224,6 +224,7 @@ func (g *gpu) RoPE(r backend.RoPE) (backend.RoPEHandle, error) {
 	if half < 1 || len(r.Cos) != len(r.Sin) || len(r.Cos) < half || len(r.Cos)%half != 0 {
 		return nil, fmt.Errorf("cuda backend: rotary tables of %d and %d elements for %d dimensions", len(r.Cos), len(r.Sin), r.Dim)
 	}
+	g.step.loaded = false
 	h := &rope{positions: len(r.Cos) / half, dim: r.Dim, interleaved: r.Interleaved}
 	for _, t := range []struct {
 		to   *driver.Pointer

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 
 	driver "cotenant/internal/cuda"
@@ -117,9 +118,11 @@ func (g *gpu) activates(ops []op, i int) bool {
 	return true
 }
 
-// maps are tensor maps in device memory.
+// maps are tensor maps in device memory. They are copied there in the stream, from page-locked memory that stays as it is: a copy from
+// other memory may end after the call.
 type maps struct {
 	slab  driver.Pointer
+	hosts [][]byte // one for each slab, the last one's being filled
 	left  int
 	input map[inputMap]uint64
 }
@@ -138,14 +141,30 @@ func (m *maps) keep(g *gpu, t *driver.TensorMap) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		m.slab, m.left = p, slabMaps
+		host, err := g.d.AllocHost(128 * slabMaps)
+		if err != nil {
+			return 0, err
+		}
+		m.slab, m.left, m.hosts = p, slabMaps, append(m.hosts, host)
 	}
-	p := m.slab + driver.Pointer(128*(slabMaps-m.left))
+	at := 128 * (slabMaps - m.left)
+	p := m.slab + driver.Pointer(at)
 	m.left--
-	if err := g.d.ToDevice(p, t.Bytes()); err != nil {
+	from := m.hosts[len(m.hosts)-1][at : at+128]
+	copy(from, t.Bytes())
+	if err := g.d.ToDeviceAsync(p, from, g.stream); err != nil {
 		return 0, fmt.Errorf("tensor map: %w", err)
 	}
 	return uint64(p), nil
+}
+
+func (m *maps) close(d *driver.Driver) error {
+	var err error
+	for _, h := range m.hosts {
+		err = errors.Join(err, d.FreeHost(h))
+	}
+	m.hosts, m.left = nil, 0
+	return err
 }
 
 func (g *gpu) inputMap(x operand, cols, boxRows int) (uint64, error) {

@@ -245,12 +245,8 @@ func (g *gpu) buildEmbed(p *program, o *op) error {
 	if err != nil {
 		return err
 	}
-	ids, err := g.samples.ids(g, o.rows)
-	if err != nil {
-		return err
-	}
 	s := &g.step
-	l.Set(0, uint64(o.dst.p)).Set(1, uint64(o.m.p)).Set(2, s.word(s.l.tokens)).Set(3, uint64(ids)).Set(4, uint64(o.m.cols))
+	l.Set(0, uint64(o.dst.p)).Set(1, uint64(o.m.p)).Set(2, s.word(s.l.tokens)).Set(3, uint64(g.samples.device)).Set(4, uint64(o.m.cols))
 	return nil
 }
 

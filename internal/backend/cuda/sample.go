@@ -8,10 +8,10 @@ import (
 	driver "cotenant/internal/cuda"
 )
 
-// sampling is memory of Sample.
+// sampling is memory of Sample. It never moves: graphs write to it.
 type sampling struct {
 	device driver.Pointer // ids [rows] int32: what was chosen last
-	host   []byte         // the same, page-locked; the kernel writes both
+	host   []byte         // twice the same, page-locked; the kernel writes both
 	rows   int
 	part   scratch
 
@@ -26,50 +26,22 @@ const secondHalf = -1 << 31
 
 const chunk = 4096 // of kernels/sample.cu
 
-// ids returns where the ids of sampled rows are, with room for some. What is there moves along: the next step may read it, and
-// samples on their way are waited for later.
-func (s *sampling) ids(g *gpu, rows int) (driver.Pointer, error) {
-	if rows <= s.rows {
-		return s.device, nil
+// open makes room for the ids of so many rows, once for all.
+func (s *sampling) open(g *gpu, rows int) error {
+	var err error
+	if s.device, err = g.mem.alloc("workspace", 4*int64(rows)); err != nil {
+		return err
 	}
-	rows = max(rows, 2*s.rows, 2*g.opt.Rows, 1024)
-	device, err := g.mem.alloc("workspace", 4*int64(rows))
-	if err != nil {
-		return 0, err
-	}
-	host, err := g.d.AllocHost(2 * 4 * rows)
-	if err != nil {
-		return 0, err
+	if s.host, err = g.d.AllocHost(2 * 4 * rows); err != nil {
+		return err
 	}
 	for i := range s.there {
-		if s.there[i] == 0 {
-			if s.there[i], err = g.d.CreateEvent(driver.EventDisableTiming); err != nil {
-				return 0, err
-			}
+		if s.there[i], err = g.d.CreateEvent(driver.EventDisableTiming); err != nil {
+			return err
 		}
 	}
-	if s.rows > 0 {
-		if err := s.leave(g, device, words(host), rows); err != nil {
-			return 0, err
-		}
-	}
-	s.device, s.host, s.rows = device, host, rows
-	return device, nil
-}
-
-// leave gives the old places up, after their ids were copied. Graphs write to them, so graphs are dropped.
-func (s *sampling) leave(g *gpu, device driver.Pointer, host []int32, rows int) error {
-	bytes := 4 * int64(s.rows)
-	if err := g.d.CopyAsync(device, s.device, bytes, g.stream); err != nil {
-		return err
-	}
-	if err := g.d.SynchronizeStream(g.stream); err != nil {
-		return err
-	}
-	old := words(s.host)
-	copy(host, old[:s.rows])
-	copy(host[rows:], old[s.rows:2*s.rows])
-	return errors.Join(g.graphs.drop(g.d), g.mem.release("workspace", s.device, bytes), g.d.FreeHost(s.host))
+	s.rows = rows
+	return nil
 }
 
 func (s *sampling) close(d *driver.Driver) error {
@@ -77,12 +49,12 @@ func (s *sampling) close(d *driver.Driver) error {
 	if s.host != nil {
 		err = d.FreeHost(s.host)
 	}
-	s.host = nil
 	for _, e := range s.there {
 		if e != 0 {
 			err = errors.Join(err, d.DestroyEvent(e))
 		}
 	}
+	s.host = nil
 	return err
 }
 
@@ -95,6 +67,9 @@ func (g *gpu) Sample(logits backend.Buffer, width, vocab int, draws []backend.Dr
 		misfit(name, "%d draws of %d outputs, vocabulary %d of %d, %d samples on their way", len(draws), g.step.outs, vocab, width, m.away)
 	}
 	fits(name, o.src, o.rows, width)
+	if o.rows > m.rows {
+		misfit(name, "%d rows, Options.Rows allows %d", o.rows, m.rows)
+	}
 	g.wide(o.src)
 	if o.src.kind != f32 {
 		misfit(name, "of a buffer that holds bf16")
@@ -173,10 +148,6 @@ func (g *gpu) buildSample(p *program, o *op) error {
 	s, m := &g.step, &g.samples
 	width, vocab := o.first, o.n
 	chunks := (vocab + chunk - 1) / chunk
-	ids, err := m.ids(g, o.rows)
-	if err != nil {
-		return err
-	}
 	part, err := m.part.room(&g.mem, 16*int64(chunks)*int64(max(o.rows, g.opt.Rows)))
 	if err != nil {
 		return err
@@ -196,7 +167,7 @@ func (g *gpu) buildSample(p *program, o *op) error {
 	if l, err = g.add(p, "draw", grid(o.rows, 1), threads(1024), 0); err != nil {
 		return err
 	}
-	l.Set(0, uint64(ids)).Set(1, hostAddress(m.host)).Set(2, uint64(part)).Set(3, uint64(chunks))
+	l.Set(0, uint64(m.device)).Set(1, hostAddress(m.host)).Set(2, uint64(part)).Set(3, uint64(chunks))
 	l.Set(4, uint64(o.src.p)).Set(5, uint64(width)).Set(6, uint64(vocab)).Set(7, s.word(s.l.draws)).Set(8, uint64(m.rows))
 	return nil
 }

@@ -163,9 +163,9 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// A step of more rows than any before moves the place of ids: what was chosen is still there, for the host and for the next step, and
-// decode steps whose graphs are older write to the right one.
-func TestIDsMove(t *testing.T) {
+// A step of more rows than any before changes nothing for ids: what was chosen is still there, for the host and for the next step, and
+// decode steps whose graphs are older write to where they are read.
+func TestLongStepBetweenGraphs(t *testing.T) {
 	const width, many = 64, 1100
 	g := open(t, Options{Rows: 4})
 	data := tensor(rand.New(rand.NewPCG(1, 1)), width, width, 0)

@@ -38,6 +38,7 @@ type step struct {
 	flying  [2]bool
 	next    int
 	staging staging
+	loaded  bool // what was uploaded so far is there
 }
 
 // layout is where the parts of a step's input lie, in words. Each part begins at a multiple of 4.
@@ -136,9 +137,9 @@ func (g *gpu) Begin(b *backend.Batch) error {
 		return errors.New("cuda backend: begin after close")
 	}
 	s := &g.step
-	if s.staging.host[0] != nil {
-		if err := g.unstage(); err != nil {
-			return fmt.Errorf("cuda backend: freeing what weights were loaded by: %w", err)
+	if !s.loaded {
+		if err := g.settle(); err != nil {
+			return fmt.Errorf("cuda backend: what was loaded: %w", err)
 		}
 	}
 	rows := len(b.Tokens)

@@ -43,6 +43,7 @@ func (g *gpu) Matrix(parts ...weights.Tensor) (backend.Matrix, error) {
 		}
 		m.rows += t.Shape[0]
 	}
+	g.step.loaded = false
 	var err error
 	if m.p, err = g.mem.alloc("weights", 2*int64(m.rows)*int64(m.cols)); err != nil {
 		return nil, fmt.Errorf("cuda backend: %w", err)
@@ -59,6 +60,7 @@ func (g *gpu) Matrix(parts ...weights.Tensor) (backend.Matrix, error) {
 
 // Vector implements backend.Backend.
 func (g *gpu) Vector(parts ...weights.Tensor) (backend.Vector, error) {
+	g.step.loaded = false
 	var all []float32
 	for _, t := range parts {
 		n := len(t.Data) / t.Type.BlockBytes() * t.Type.BlockSize()
@@ -162,7 +164,17 @@ func (g *gpu) slot(converts bool) (int, error) {
 	return i, nil
 }
 
-// unstage frees the staging memory: the first step comes after the last weight.
+// settle waits for what was uploaded, by copies outside the stream too, and frees the staging memory: the first step comes after the
+// last weight.
+func (g *gpu) settle() error {
+	g.step.loaded = true
+	if err := g.d.Synchronize(); err != nil {
+		return err
+	}
+	return g.unstage()
+}
+
+// unstage frees the staging memory.
 func (g *gpu) unstage() error {
 	s := &g.step.staging
 	var first error

@@ -58,6 +58,9 @@ func takePart(c *cobra.Command, s *soakFlags) error {
 		}
 		prompts = p
 	}
+	if _, _, err := queue.ParseJoin(s.queue.join); err != nil {
+		return usageError(c, err)
+	}
 	m, err := queue.Join(c.Context(), s.queue.join)
 	if err != nil {
 		return &exit{exitUnchecked, err, ""}

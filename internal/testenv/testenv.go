@@ -26,13 +26,16 @@ func Missing(t testing.TB, tool, hint string) {
 // machines of CI have none.
 func RequireGPU() bool { return os.Getenv("COTENANT_REQUIRE_GPU") == "1" }
 
+// GPU is what the tests that NoGPU skips need.
+const GPU = "GPU"
+
 // NoGPU skips t because this machine has no GPU that can be used, for the reason given. Under COTENANT_REQUIRE_GPU=1 it fails t.
 func NoGPU(t testing.TB, reason string) {
 	t.Helper()
 	if RequireGPU() {
 		t.Fatalf("needs a GPU, which COTENANT_REQUIRE_GPU=1 demands: %s", reason)
 	}
-	record(Skip{Test: t.Name(), Needs: "GPU", Hint: reason})
+	record(Skip{Test: t.Name(), Needs: GPU, Hint: reason})
 	t.Skipf("needs a GPU: %s", reason)
 }
 

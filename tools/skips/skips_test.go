@@ -23,19 +23,24 @@ func TestListSkips(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lines []string
+	missing := 0
 	for _, s := range skips {
-		if stillLacks(s) {
-			lines = append(lines, fmt.Sprintf("  %s %s: needs %s (%s)", s.Package, s.Test, s.Needs, s.Hint))
+		if !stillLacks(s) {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("  %s %s: needs %s (%s)", s.Package, s.Test, s.Needs, s.Hint))
+		if s.Needs != testenv.GPU { // whose tests are bench/h200/check-gpu.sh's to demand
+			missing++
 		}
 	}
 	if len(lines) == 0 {
 		return
 	}
-	if testenv.RequireAll() {
+	if testenv.RequireAll() && missing > 0 {
 		t.Fatalf("%d tests were skipped:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
 	sort.Strings(lines)
-	fmt.Fprintf(goStderr(), "%d tests were skipped; COTENANT_REQUIRE_ALL=1 makes them fail instead:\n%s\n", len(lines), strings.Join(lines, "\n"))
+	fmt.Fprintf(goStderr(), "%d tests were skipped; COTENANT_REQUIRE_ALL=1 makes them fail instead, but for those that need a GPU, which bench/h200/check-gpu.sh runs:\n%s\n", len(lines), strings.Join(lines, "\n"))
 }
 
 // stillLacks reports whether a recorded skip stands: the record of a package that has since run in full is dropped.

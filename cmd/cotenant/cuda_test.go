@@ -21,7 +21,7 @@ func TestCUDAScripts(t *testing.T) {
 		Dir: "testdata/cuda", RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Values["test"] = e.T()
-			return nil
+			return oneServer(e)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"gpu": machineWithGPU, "server": startServer, "drain": drainServer,
 			"fetch": fetch, "dies": serverDies},
@@ -48,7 +48,7 @@ func machineWithGPU(ts *testscript.TestScript, neg bool, args []string) {
 // serverDies is `dies TEXT`: the server ends with exit code 1 by itself within ten seconds, and its log holds TEXT.
 func serverDies(ts *testscript.TestScript, neg bool, args []string) {
 	select {
-	case err := <-servers[ts].done:
+	case err := <-serverOf(ts).done:
 		if err == nil || err.Error() != "exit status 1" {
 			ts.Fatalf("the server ended with %v, want exit status 1", err)
 		}

@@ -39,6 +39,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
+		Setup:               oneServer,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"server": startServer, "drain": drainServer, "nudge": nudge, "replace": replace,
 		},
@@ -53,16 +54,26 @@ func TestSmolLM2(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("MODEL", path)
-			return nil
+			return oneServer(e)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"server": startServer, "drain": drainServer},
 	})
 }
 
+// runningServer is a script's server; a script has at most one at a time. It is kept in the script's own values, since scripts of one test
+// run side by side.
 type runningServer struct {
 	cmd  *exec.Cmd
 	done chan error
 }
+
+// oneServer is the Setup of scripts that have the command `server`.
+func oneServer(e *testscript.Env) error {
+	e.Values["server"] = &runningServer{}
+	return nil
+}
+
+func serverOf(ts *testscript.TestScript) *runningServer { return ts.Value("server").(*runningServer) }
 
 // startServer is the script command `server ARG…`: it starts `cotenant serve ARG…` on a free port and sets $URL once it is
 // ready.
@@ -78,21 +89,18 @@ func startServer(ts *testscript.TestScript, neg bool, args []string) {
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
-	s := &runningServer{cmd, make(chan error, 1)}
+	s := serverOf(ts)
+	s.cmd, s.done = cmd, make(chan error, 1)
+	ended := s.done
 	ts.Defer(func() { cmd.Process.Kill() })
 	var ready readyLine
 	if err := json.NewDecoder(bufio.NewReader(out)).Decode(&ready); err != nil {
 		text, _ := os.ReadFile(ts.MkAbs("serve.log"))
 		ts.Fatalf("server not ready: %v\n%s", err, text)
 	}
-	go func() { s.done <- cmd.Wait() }()
+	go func() { ended <- cmd.Wait() }()
 	ts.Setenv("URL", ready.Endpoint)
-	servers[ts] = s
 }
-
-// servers holds each script's server; a script has at most one at a time, and scripts of one test run one after another
-// through these commands only.
-var servers = map[*testscript.TestScript]*runningServer{}
 
 func binFolder(ts *testscript.TestScript) string {
 	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
@@ -106,7 +114,7 @@ func binFolder(ts *testscript.TestScript) string {
 
 // drainServer is `drain`: SIGTERM, and the server must exit with 0 within ten seconds.
 func drainServer(ts *testscript.TestScript, neg bool, args []string) {
-	s := servers[ts]
+	s := serverOf(ts)
 	ts.Check(s.cmd.Process.Signal(syscall.SIGTERM))
 	select {
 	case err := <-s.done:

@@ -33,6 +33,7 @@ const (
 // upstream is a server of one stream, which knows how each request to it ended.
 type upstream struct {
 	events []string
+	holds  bool // of every other request, from the first, the last event is kept until its client has gone
 
 	mu    sync.Mutex
 	seen  []string // the requests' headers of the proxy's, which must not come through
@@ -42,14 +43,21 @@ type upstream struct {
 
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.Copy(io.Discard, r.Body)
-	u.note(func() { u.seen = append(u.seen, r.Header.Get(Header)+"|"+r.URL.Path+"|"+r.Header.Get("Authorization")) })
+	var held bool
+	u.note(func() {
+		held = u.holds && len(u.seen)%2 == 0
+		u.seen = append(u.seen, r.Header.Get(Header)+"|"+r.URL.Path+"|"+r.Header.Get("Authorization"))
+	})
 	if r.Header.Get("Refuse") != "" {
 		w.WriteHeader(http.StatusTeapot)
 		io.WriteString(w, "short and stout")
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	for _, e := range u.events {
+	for i, e := range u.events {
+		if held && i == len(u.events)-1 {
+			<-r.Context().Done()
+		}
 		if _, err := io.WriteString(w, e); err != nil {
 			break
 		}
@@ -119,6 +127,12 @@ func serve(t testing.TB, u *upstream) (*Proxy, *journal) {
 
 func send(t testing.TB, ctx context.Context, p *Proxy, name string) (*http.Response, string, error) {
 	t.Helper()
+	return sendSeeing(t, ctx, p, name, func(string) {})
+}
+
+// sendSeeing calls seen with the body as far as it has come, whenever more of it has.
+func sendSeeing(t testing.TB, ctx context.Context, p *Proxy, name string, seen func(body string)) (*http.Response, string, error) {
+	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL()+"/v1/chat/completions", strings.NewReader(`{"stream":true}`))
 	if err != nil {
 		t.Fatal(err)
@@ -131,8 +145,18 @@ func send(t testing.TB, ctx context.Context, p *Proxy, name string) (*http.Respo
 		return nil, "", err
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return resp, string(b), err
+	var body strings.Builder
+	for buf := make([]byte, 4096); ; {
+		n, err := resp.Body.Read(buf)
+		body.Write(buf[:n])
+		seen(body.String())
+		if err == io.EOF {
+			err = nil
+		} else if err == nil {
+			continue
+		}
+		return resp, body.String(), err
+	}
 }
 
 // contextOf finds the n-th context that meets a kind.
@@ -169,20 +193,26 @@ func TestFaults(t *testing.T) {
 		{kind: loadgen.ResetMidStream, events: text, status: 200, body: second, err: syscall.ECONNRESET, forwarded: true, after: 2},
 		{kind: loadgen.ResetMidStream, events: short, status: 200, body: first, err: syscall.ECONNRESET, forwarded: true, after: 2},
 		{kind: loadgen.TruncatedMidStream, events: text, status: 200, body: first, forwarded: true, after: 2, whole: true},
-		{kind: loadgen.StallMidStream, events: text, status: 200, body: first, err: context.DeadlineExceeded, forwarded: true, after: 2, whole: true},
-		{kind: loadgen.StallMidStream, events: long, status: 200, body: first, err: context.DeadlineExceeded, forwarded: true, after: 2},
+		{kind: loadgen.StallMidStream, events: text, status: 200, body: first, err: context.Canceled, forwarded: true, after: 2, whole: true},
+		{kind: loadgen.StallMidStream, events: long, status: 200, body: first, err: context.Canceled, forwarded: true, after: 2},
 	} {
 		t.Run(fmt.Sprintf("%s of %d", c.kind, len(c.events)), func(t *testing.T) {
 			t.Parallel()
-			u := &upstream{events: c.events}
+			u := &upstream{events: c.events, holds: c.forwarded && !c.whole}
 			p, l := serve(t, u)
 			for n := range int64(20) {
-				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-				if c.err == context.DeadlineExceeded {
-					ctx, cancel = context.WithTimeout(context.Background(), 150*time.Millisecond)
-				}
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				at := contextOf(c.kind, n)
-				resp, body, err := send(t, ctx, p, Name(at, 0, 2))
+				resp, body, err := sendSeeing(t, ctx, p, Name(at, 0, 2), func(body string) {
+					if c.kind != loadgen.StallMidStream || body != c.body {
+						return
+					}
+					// Nothing more may come, also once the fault is noted and the server has done what it does.
+					for whole, _ := u.ends(); (int64(len(l.all())) == n || c.whole && int64(whole) < 2*n+1) && ctx.Err() == nil; whole, _ = u.ends() {
+						time.Sleep(time.Millisecond)
+					}
+					time.AfterFunc(20*time.Millisecond, cancel)
+				})
 				cancel()
 				if !errors.Is(err, c.err) {
 					t.Fatalf("error %v, want %v", err, c.err)
@@ -206,7 +236,7 @@ func TestFaults(t *testing.T) {
 				}
 			}
 			n := len(l.all())
-			for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 				whole, gone := u.ends()
 				want, left := n, 0
 				if c.whole {
@@ -214,8 +244,7 @@ func TestFaults(t *testing.T) {
 				} else if c.forwarded {
 					left = n
 				}
-				// A reset may come when the server has written its last byte.
-				if whole+gone == want+left && (gone == left || !c.whole && gone <= left && len(c.events) == len(short)) {
+				if whole == want && gone == left {
 					break
 				}
 				if time.Now().After(deadline) {

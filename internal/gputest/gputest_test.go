@@ -164,3 +164,10 @@ func TestDocker(t *testing.T) {
 		t.Errorf("%d, %q", res.StatusCode, got)
 	}
 }
+
+// What PTX's matrix instructions, tensor copies and barriers do, against plain loops.
+func TestMatrixFunctions(t *testing.T) {
+	if out, err := exec.Command(build(t, "ptx_matrix_test.c", "ptx_matrix_test")).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -165,7 +165,7 @@ static CUresult matmul(const uint16_t *x, const uint16_t *w, void *c, const floa
 // mapped returns where a tensor map in device memory points to.
 static uint64_t mapped(uint64_t map) {
     struct tensor_map *m = (struct tensor_map *)within(map, 128);
-    return m && map % 64 == 0 ? m->base : 0;
+    return m && map % 64 == 0 && m->magic == TENSOR_MAP ? m->base : 0;
 }
 
 static CUresult run_matmul(struct node *k, int maps) {

@@ -145,14 +145,7 @@ EXPORT CUresult cuMemsetD8Async(uint64_t dst, unsigned char value, size_t n, str
 EXPORT CUresult cuTensorMapEncodeTiled(struct tensor_map *map, int type, unsigned rank, uint64_t base, const uint64_t *size, const uint64_t *pitch,
                                        const uint32_t *box, const uint32_t *step, int interleave, int swizzle, int promotion, int fill) {
     ASK();
-    (void)promotion; (void)fill;
-    if ((uintptr_t)map % 64 || rank < 1 || rank > 5 || base % 16 || interleave) return INVALID_VALUE;
-    for (unsigned i = 0; i < rank; i++) {
-        if (!size[i] || !box[i] || box[i] > 256 || step[i] != 1) return INVALID_VALUE;
-        if (i + 1 < rank && (pitch[i] % 16 || !pitch[i])) return INVALID_VALUE;
-    }
-    if (swizzle == 3 && box[0] * 2 > 128) return INVALID_VALUE;
+    if ((uintptr_t)map % 64 || promotion < 0 || promotion > 3) return INVALID_VALUE;
     memset(map, 0, 128);
-    *map = (struct tensor_map){base, type, swizzle};
-    return 0;
+    return ptx_make_map(map, type, rank, base, size, pitch, box, step, interleave, swizzle, fill) ? INVALID_VALUE : 0;
 }

@@ -55,9 +55,7 @@ struct node {
     struct node *next;
 };
 
-// A tensor map here is what it was made of, so that a kernel that is played can read it.
-struct tensor_map { uint64_t base; int type, swizzle; };
-
+#include "ptx_matrix.h"
 #include "engine.h"
 #include "interfere.h"
 

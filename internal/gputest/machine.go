@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"cotenant/internal/testenv"
 )
 
 // Machine is a host that was started.
@@ -119,6 +121,10 @@ func (m *Machine) mkdir(t testing.TB, path string) {
 
 func (m *Machine) write(t testing.TB, path, content string, mode os.FileMode) {
 	t.Helper()
+	if mode&0o111 != 0 {
+		testenv.Program(t, m.Path(path), []byte(content))
+		return
+	}
 	m.mkdir(t, filepath.Dir(path))
 	if err := os.WriteFile(m.Path(path), []byte(content), mode); err != nil {
 		t.Fatal(err)

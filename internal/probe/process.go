@@ -83,6 +83,29 @@ next:
 	return pids
 }
 
+// bareProcesses reports whether a process has a program and no environment. While one replaces its program, between the old environment
+// and the new, it looks so.
+func bareProcesses() bool {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return false
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		environ, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err != nil || len(environ) > 0 || !alive(pid) {
+			continue
+		}
+		if _, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe")); err == nil { // a thread of the kernel has none
+			return true
+		}
+	}
+	return false
+}
+
 // programOf returns the base name of a process's program; empty where /proc doesn't tell.
 func programOf(pid int) string {
 	line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))

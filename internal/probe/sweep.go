@@ -69,6 +69,9 @@ type SweptProcess struct {
 	Ended   string `json:"ended"` // by itself, quit, terminated, killed, still there; would be ended, in a preview
 }
 
+// wouldBeEnded is a process that hasn't ended yet.
+const wouldBeEnded = "would be ended"
+
 // SweptFolder is a private folder of the run.
 type SweptFolder struct {
 	Path    string `json:"path"`
@@ -83,11 +86,13 @@ type sweeper struct {
 	except  []int
 	engine  *container.CleanupOptions // what to ask the engine for; nil where there is nothing
 	env     []string                  // to find the MPS control program
+
+	patience time.Duration // see execPatience
 }
 
 // newSweeper reads what a journal proves to be the run's.
 func newSweeper(runID string, entries []evidence.Entry, env []string, except ...int) sweeper {
-	s := sweeper{runID: runID, env: env, except: except, servers: make(map[int]string)}
+	s := sweeper{runID: runID, env: env, except: except, servers: make(map[int]string), patience: execPatience}
 	for _, e := range entries {
 		s.engineStep(e)
 		if pid, err := strconv.Atoi(e.Detail["pid"]); err == nil && e.Step == "saw_mps_server" && e.Detail["start_ticks"] != "" {
@@ -152,10 +157,10 @@ func (s sweeper) sweep(ctx context.Context, dry bool) Swept {
 	s.removeContainer(ctx, &r, dry) // before its processes: it is the engine that ends them
 	pids := s.processes()
 	for _, pid := range pids {
-		r.Processes = append(r.Processes, SweptProcess{pid, programOf(pid), "would be ended"})
+		r.Processes = append(r.Processes, SweptProcess{pid, programOf(pid), wouldBeEnded})
 	}
 	if !dry {
-		s.end(ctx, r.Processes)
+		r.Processes = s.end(ctx, r.Processes)
 		for _, p := range r.Processes {
 			if p.Ended == "still there" {
 				r.Left = append(r.Left, fmt.Sprintf("process %d (%s)", p.PID, p.Program))
@@ -172,17 +177,24 @@ func (s sweeper) sweep(ctx context.Context, dry bool) Swept {
 	return r
 }
 
-// end ends processes: quit to a daemon, then SIGTERM, then SIGKILL, each only to what still carries the id.
-func (s sweeper) end(ctx context.Context, list []SweptProcess) {
+// end ends processes: quit to a daemon, then SIGTERM, then SIGKILL, each only to what still carries the id. It returns the list with
+// those that came up meanwhile: a daemon may start a server, and a child of the supervisor's its program, after the first look.
+func (s sweeper) end(ctx context.Context, list []SweptProcess) []SweptProcess {
+	look := func() map[int]bool {
+		left := make(map[int]bool)
+		for _, pid := range s.processes() {
+			left[pid] = alive(pid)
+			if left[pid] && !slices.ContainsFunc(list, func(p SweptProcess) bool { return p.PID == pid && p.Ended == wouldBeEnded }) {
+				list = append(list, SweptProcess{pid, programOf(pid), wouldBeEnded})
+			}
+		}
+		return left
+	}
 	wait := func(how string, d time.Duration) bool {
 		for until := time.Now().Add(d); ; time.Sleep(20 * time.Millisecond) {
-			left := make(map[int]bool)
-			for _, pid := range s.processes() {
-				left[pid] = alive(pid)
-			}
-			all := true
+			left, all := look(), true
 			for i := range list {
-				if list[i].Ended != "would be ended" {
+				if list[i].Ended != wouldBeEnded {
 					continue
 				}
 				if left[list[i].PID] {
@@ -191,34 +203,54 @@ func (s sweeper) end(ctx context.Context, list []SweptProcess) {
 					list[i].Ended = how
 				}
 			}
-			if all || time.Now().After(until) {
-				return all
+			if all && s.nothing() {
+				return true
+			}
+			if time.Now().After(until) {
+				return false
 			}
 		}
 	}
-	if len(list) == 0 || wait("by itself", 0) {
-		return
+	if wait("by itself", 0) {
+		return list
 	}
 	if s.quit(ctx, list) && wait("quit", 5*time.Second) {
-		return
+		return list
 	}
 	for _, x := range []struct {
 		signal syscall.Signal
 		how    string
 		wait   time.Duration
 	}{{syscall.SIGTERM, "terminated", time.Second}, {syscall.SIGKILL, "killed", 2 * time.Second}} {
-		for _, pid := range s.processes() {
+		for pid := range look() {
 			if p, err := os.FindProcess(pid); err == nil {
 				_ = p.Signal(x.signal)
 			}
 		}
 		if wait(x.how, x.wait) {
-			return
+			return list
 		}
 	}
 	for i := range list {
-		if list[i].Ended == "would be ended" {
+		if list[i].Ended == wouldBeEnded {
 			list[i].Ended = "still there"
+		}
+	}
+	return list
+}
+
+// execPatience is how long a sweep waits for processes that have no environment: they may be replacing their program.
+const execPatience = 500 * time.Millisecond
+
+// nothing reports that nothing of the run is left. A process that is replacing its program can't be known for a moment: it is waited for.
+func (s sweeper) nothing() bool {
+	for until := time.Now().Add(s.patience); ; time.Sleep(5 * time.Millisecond) {
+		bare := bareProcesses()
+		if slices.ContainsFunc(s.processes(), alive) {
+			return false
+		}
+		if !bare || time.Now().After(until) {
+			return true
 		}
 	}
 }
@@ -294,8 +326,14 @@ func (s sweeper) remove(path string, dry bool) string {
 	case dry:
 		return "would be removed"
 	}
-	if err := os.RemoveAll(path); err != nil {
-		return err.Error()
+	// A program that was asked something may still write its question or answer: it ends as soon as the folder isn't there.
+	for until := time.Now().Add(removePatience); err == nil || errors.Is(err, syscall.ENOTEMPTY) && time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		if err = os.RemoveAll(path); err == nil {
+			return "removed"
+		}
 	}
-	return "removed"
+	return err.Error()
 }
+
+// removePatience is how long a folder is tried to be removed while something is still written to it.
+const removePatience = 2 * time.Second

@@ -62,9 +62,7 @@ func start(t *testing.T, args ...string) (pid int, path, sum string) {
 		t.Fatal(err)
 	}
 	path = filepath.Join(t.TempDir(), "model server")
-	if err := os.WriteFile(path, b, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Program(t, path, b)
 	h := sha256.Sum256(b)
 	cmd := exec.Command(path, args...)
 	cmd.Env = []string{"PATH=/usr/bin", "HF_TOKEN=" + plantedEnv, "CUDA_VISIBLE_DEVICES=0"}
@@ -74,14 +72,7 @@ func start(t *testing.T, args ...string) (pid int, path, sum string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A file that was just written may still be open in a child that another test forks.
-	for range 50 {
-		if err = cmd.Start(); !errors.Is(err, syscall.ETXTBSY) {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	if err != nil {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -239,9 +230,7 @@ func TestAnotherUsersProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied := filepath.Join(dir, "test")
-	if err := os.WriteFile(copied, self, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Program(t, copied, self)
 	victim, _, _ := start(t)
 	pid, err := json.Marshal(victim)
 	if err != nil {

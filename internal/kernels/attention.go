@@ -70,6 +70,10 @@ func DecodeAttentionRoPE(g GPU, h Heads, seqs, longest int) Plan {
 	return p
 }
 
+// RotatesInAttention reports whether DecodeAttentionRoPE takes less time than rotating first, which has the same results to the
+// bit: every block rotates the queries again, which is time where there are many.
+func RotatesInAttention(h Heads, seqs int) bool { return seqs*decodeGroups(h) <= 128 }
+
 // PrefillAttention plans the attention of the sequences that have more than one row, among seqs sequences of up to most rows. A
 // row's result does not depend on which rows came before it in other steps. The parameters are those of DecodeAttention up to
 // scale.

@@ -281,6 +281,9 @@ func TestDecodeAttentionRoPEOnGPU(t *testing.T) {
 						bits.Len(uint(c.page))-1, float32(1/math.Sqrt(float64(D))), a.part, a.count, dcos, dsin, interleaved))
 				}
 				cache, got := download[uint16](g, a.dcache, len(a.cache)), download[uint16](g, out, n)
+				if !slices.Equal(got, a.rotateFirst(gpu, empty, dcos, dsin, interleaved, n, tokens)) || !slices.Equal(cache, download[uint16](g, a.dcache, len(a.cache))) {
+					t.Errorf("%v page %d on %d interleaved %d: rotating first has other results", c.h, c.page, gpu.Capability, interleaved)
+				}
 				for i, v := range cache {
 					if want := a.cache[i]; v != want && !(math.Abs(fromBF16(v)-fromBF16(want)) <= 0x1p-7*math.Abs(fromBF16(want))+1e-6) {
 						t.Fatalf("%v page %d on %d interleaved %d: element %d of the cache is %x, want %x", c.h, c.page, gpu.Capability, interleaved, i, v, want)
@@ -300,6 +303,32 @@ func TestDecodeAttentionRoPEOnGPU(t *testing.T) {
 			}
 		}
 	}
+}
+
+// rotateFirst does the same by rope_store of rows of sequences that have one, and DecodeAttention.
+func (a *attention) rotateFirst(gpu GPU, cache []uint16, cos, sin cuda.Pointer, interleaved, n, tokens int) []uint16 {
+	g, h := a.g, a.h
+	g.must(g.d.ToDevice(a.dcache, raw(cache)))
+	positions, slots := make([]int32, a.total), make([]int32, a.total)
+	for i := range slots {
+		slots[i] = -1
+	}
+	for seq, s := range a.seqs {
+		if s.rows == 1 {
+			page := a.tables[seq*a.maxPages+s.past/a.page]
+			positions[a.first[seq]], slots[a.first[seq]] = int32(s.past), page*int32(a.page)+int32(s.past%a.page)
+		}
+	}
+	width := (h.Heads + 2*h.KVHeads) * h.Dim
+	qkv := g.alloc(2 * a.total * width)
+	g.must(g.d.CopyAsync(qkv, a.dqkv, int64(2*a.total*width), g.stream))
+	rope := Plan{Module: module(gpu, "engine"), Kernel: fmt.Sprintf("rope_store_%d", h.Dim), Grid: [3]uint32{uint32(ceil(a.total*width/4, 256)), 1, 1}, Block: [3]uint32{256, 1, 1}}
+	none := cuda.Pointer(0)
+	g.run(g.launch(rope, false, qkv, a.dcache, cos, sin, none, none, upload(g, positions, 0), upload(g, slots, 0), float32(0), h.Heads, h.KVHeads, a.total, interleaved, a.page))
+	out := g.alloc(2 * n)
+	g.run(g.launch(DecodeAttention(gpu, h, len(a.seqs), tokens), false, qkv, out, a.dcache, a.dtables, a.drow, a.drows, a.dpast, a.maxPages, h.Heads, h.KVHeads,
+		bits.Len(uint(a.page))-1, float32(1/math.Sqrt(float64(h.Dim))), a.part, a.count))
+	return download[uint16](g, out, n)
 }
 
 // Decoding and prefill of models of 0.5B and 8B; keys and values fit L2 only at few sequences.

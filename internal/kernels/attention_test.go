@@ -23,6 +23,9 @@ func TestAttentionPlans(t *testing.T) {
 	if p := DecodeAttention(GPU{90, 132}, Heads{14, 2, 64}, 5, 712); p.Grid != [3]uint32{3, 2, 5} {
 		t.Errorf("grid %v", p.Grid)
 	}
+	if h := (Heads{32, 8, 128}); !RotatesInAttention(h, 16) || RotatesInAttention(h, 17) {
+		t.Error("rotating in attention")
+	}
 	if n := DecodePartial(Heads{14, 2, 64}, 5); n != 5*2*16*8*66*4 {
 		t.Errorf("%d bytes", n)
 	}

@@ -4,7 +4,7 @@
 // nothing depends on the other rows.
 //
 // Keys and values of a layer: [page][kv head][k, v][page size][head dim]. A qkv row: [heads | kv heads | kv heads] of head dim.
-#include "nv.cuh"
+#include "norm.cuh"
 #include "rope.cuh"
 
 DEV void begin() {
@@ -51,43 +51,45 @@ template <class T> DEV void norm_row(T *dst, const float *x, const float *w, i32
 KERNEL __launch_bounds__(256) rms_norm(u16 *dst, const float *x, const float *w, i32 width, float eps) { norm_row(dst, x, w, width, eps); }
 KERNEL __launch_bounds__(256) rms_norm_f32(float *dst, const float *x, const float *w, i32 width, float eps) { norm_row(dst, x, w, width, eps); }
 
-// rms_norm of a width that is a multiple of 4 and at most 4 * threads * quads: a row is read once, four elements at a time. The
+// rms_norm of a width that is a multiple of 4 and at most 1024·QUADS, by 256 threads: a row is read once, four elements at a time. The
 // weights are there before the row is.
 template <int QUADS> DEV void norm_quads(u16 *dst, const float *x, const float *w, i32 width, float eps) {
-  __shared__ float part[32];
+  __shared__ float part[8];
   const i32 quads = width / 4;
   const f32x4 *row = (const f32x4 *)(x + (i64)CTAID * width);
   f32x4 v[QUADS], g[QUADS];
   dependents_may_launch();
 #pragma unroll
   for (int j = 0; j < QUADS; j++) {
-    const i32 i = TID + j * NTID;
+    const i32 i = TID + j * 256;
     if (i < quads) g[j] = ((const f32x4 *)w)[i];
   }
   wait_for_earlier();
-  float sum = 0.0f;
 #pragma unroll
   for (int j = 0; j < QUADS; j++) {
-    const i32 i = TID + j * NTID;
+    const i32 i = TID + j * 256;
     v[j] = i < quads ? row[i] : (f32x4){0, 0, 0, 0};
   }
+  float sum = 0;
 #pragma unroll
-  for (int j = 0; j < QUADS; j++) sum += v[j].x * v[j].x + v[j].y * v[j].y + v[j].z * v[j].z + v[j].w * v[j].w;
+  for (int j = 0; j < QUADS; j++) sum = add_squares(sum, v[j]);
   sum = warp_sum(sum);
   if ((TID & 31) == 0) part[TID >> 5] = sum;
   __syncthreads();
-  sum = warp_sum((TID & 31) < NTID / 32 ? part[TID & 31] : 0.0f);
-  const float scale = rsqrt(sum / (float)width + eps);
+  const float scale = norm_scale(part, width, eps);
   u32x2 *out = (u32x2 *)(dst + (i64)CTAID * width);
 #pragma unroll
   for (int j = 0; j < QUADS; j++) {
-    const i32 i = TID + j * NTID;
-    if (i < quads) out[i] = (u32x2){pack_bf16(v[j].x * scale * g[j].x, v[j].y * scale * g[j].y), pack_bf16(v[j].z * scale * g[j].z, v[j].w * scale * g[j].w)};
+    const i32 i = TID + j * 256;
+    if (i < quads) out[i] = normed(v[j], scale, g[j]);
   }
 }
-KERNEL __launch_bounds__(256) rms_norm_1(u16 *dst, const float *x, const float *w, i32 width, float eps) { norm_quads<1>(dst, x, w, width, eps); }
-KERNEL __launch_bounds__(1024) rms_norm_2(u16 *dst, const float *x, const float *w, i32 width, float eps) { norm_quads<2>(dst, x, w, width, eps); }
-KERNEL __launch_bounds__(256) rms_norm_4(u16 *dst, const float *x, const float *w, i32 width, float eps) { norm_quads<4>(dst, x, w, width, eps); }
+#define NORM_QUADS(QUADS) \
+  KERNEL __launch_bounds__(256) rms_norm_##QUADS(u16 *dst, const float *x, const float *w, i32 width, float eps) { norm_quads<QUADS>(dst, x, w, width, eps); }
+NORM_QUADS(1)
+NORM_QUADS(2)
+NORM_QUADS(4)
+NORM_QUADS(8)
 
 // rope_store: norms (where there are weights) and rotates the queries and keys of a row in place, and writes its keys and
 // values to its slot; slot -1 stores nothing, nor does a null kv. Grid (rows, ceil((heads + 2*kv_heads) / 8)), a warp a head; dim

@@ -30,15 +30,13 @@ DEV void product(const u16 *x, const u16 *w, void *c, const float *bias, int M, 
     return weight_row_valid(tile0 + (r >> 4), r & 15, N, mode) ? w + (i64)weight_row(tile0 + (r >> 4), r & 15, N, mode) * K : nullptr;
   };
   auto rows = [&](int r) -> const u16 * { return m0 + r < M ? x + (i64)(m0 + r) * K : nullptr; };
-  int load_slice = 0, load_block = 0, loaded = 0;
+  int loaded = 0;
   auto load_next = [&] {
     if (loaded < blocks) {
       const u32 to = base + loaded % STAGES * STAGE;
-      load_rows<WT, THREADS>(to, weights, w, load_block * 64, K);
-      load_rows<XT, THREADS>(to + WT * 128, rows, w, load_block * 64, K);
+      load_rows<WT, THREADS>(to, weights, w, loaded * 64, K);
+      load_rows<XT, THREADS>(to + WT * 128, rows, w, loaded * 64, K);
       loaded++;
-      load_block += count;
-      if (load_block >= blocks) load_block = ++load_slice;
     }
     copy_async_commit();
   };
@@ -51,11 +49,11 @@ DEV void product(const u16 *x, const u16 *w, void *c, const float *bias, int M, 
   int done = 0;
   for (int s = 0; s < count; s++) {
     float sum[2][4][4] = {};
-    for (int b = s; b < blocks; b += count) {
+    for (const int end = slice_begin(blocks, s + 1, count); done < end; done++) {
       copy_async_wait<STAGES - 2>();
       __syncthreads();
       load_next();
-      const u32 from = base + done++ % STAGES * STAGE;
+      const u32 from = base + done % STAGES * STAGE;
 #pragma unroll
       for (int j = 0; j < 4; j++) {
         const u32 chunk = ((j * 2 + (t >> 1)) ^ g) << 4;

@@ -18,9 +18,11 @@ DEV bool weight_row_valid(int tile, int r, int N, int mode) { return mode == SWI
 // As if gate and up had been stored as bf16 and read again.
 DEV u16 swiglu(float gate, float up) { return f32_bf16(silu(bf16_f32(f32_bf16(gate))) * bf16_f32(f32_bf16(up))); }
 
-// The sum over K is cut into slices: slice s takes the blocks of 64 elements s, s + slices, s + 2·slices …, in this order, and the
-// sums of the slices are added in the order of s. It is a matter of K alone, so that a row's result depends on no other row.
+// The sum over K is cut into slices of as many blocks of 64 elements as can be, in order; what the slices sum to is added in their
+// order. It is a matter of K alone, so that a row's result depends on no other row.
 DEV int slices(int K) { return K < 2048 ? 4 : 8; }
+// The first block of slice s of count; that of slice count is the end.
+DEV int slice_begin(int blocks, int s, int count) { return blocks * s / count; }
 
 // Stores one sum for row m and column n; the bias is in it.
 DEV void store_sum(void *c, int N, int mode, int m, int n, float v) {

@@ -1,7 +1,5 @@
 package kernels
 
-import "fmt"
-
 // GPU is what the choice of kernels depends on.
 type GPU struct {
 	// Capability is the compute capability, major·10 + minor; at least 80.
@@ -74,14 +72,14 @@ var tiles = []tile{
 	{"ordered_128x64", ordered, 128, 64, 8, 1, 270, 1250},
 	{"ordered_64x128", ordered, 64, 128, 8, 1, 230, 1250},
 	{"ordered_64x64", ordered, 64, 64, 8, 1, 200, 1250},
-	{"sliced_64x16", sliced, 64, 16, 8, 2, 220, 1000},
+	{"sliced_64x16", sliced, 64, 16, 8, 2, 250, 1000},
 	{"sliced_64x32", sliced, 64, 32, 8, 2, 230, 1000},
 	{"sliced_128x64", sliced, 128, 64, 8, 1, 270, 2250},
 	{"sliced_128x128", sliced, 128, 128, 6, 1, 340, 4250},
 	{"sliced_64x128", sliced, 64, 128, 8, 1, 260, 1250},
 	{"sliced_128x144", sliced, 128, 144, 6, 1, 360, 4500},
 	{"sliced_128x176", sliced, 128, 176, 5, 1, 460, 4000},
-	{"cluster_64x16", cluster, 64, 16, 8, 2, 160, 3750},
+	{"cluster_64x16", cluster, 64, 16, 8, 2, 150, 3500},
 	{"cluster_64x32", cluster, 64, 32, 6, 2, 160, 4250},
 	{"cluster_64x64", cluster, 64, 64, 6, 1, 350, 3250},
 	{"cluster_64x128", cluster, 64, 128, 4, 1, 740, 2750},
@@ -102,19 +100,23 @@ func Slices(K int) int {
 //
 // Only Hopper's kernels may be launched before the kernel in front of them has ended; they read nothing but w until then.
 func Product(g GPU, order Order, M, N, K int, mode Mode) Plan {
+	return product(g, order, M, N, K, mode).plan
+}
+
+func product(g GPU, order Order, M, N, K int, mode Mode) candidate {
 	if !g.Hopper() {
 		if M <= 16 {
-			return skinny(g, M, N, K).plan
+			return skinny(g, M, N, K)
 		}
 		if M <= 128 || ceil(M, 64)*ceil(N, 128) < g.SMs {
-			return Plan{Module: "mma_sm80", Kernel: "mma_64x32", Grid: [3]uint32{uint32(ceil(M, 32)), uint32(ceil(N, 64)), 1}, Block: [3]uint32{64, 1, 1}, Shared: 3 * (64 + 32) * 128}
+			return candidate{plan: Plan{Module: "mma_sm80", Kernel: "mma_64x32", Grid: [3]uint32{uint32(ceil(M, 32)), uint32(ceil(N, 64)), 1}, Block: [3]uint32{64, 1, 1}, Shared: 3 * (64 + 32) * 128}}
 		}
-		return Plan{Module: "mma_sm80", Kernel: "mma_128x64", Grid: [3]uint32{uint32(ceil(M, 64)), uint32(ceil(N, 128)), 1}, Block: [3]uint32{256, 1, 1}, Shared: 3 * (128 + 64) * 128}
+		return candidate{plan: Plan{Module: "mma_sm80", Kernel: "mma_128x64", Grid: [3]uint32{uint32(ceil(M, 64)), uint32(ceil(N, 128)), 1}, Block: [3]uint32{256, 1, 1}, Shared: 3 * (128 + 64) * 128}}
 	}
-	best, cost := Plan{}, 0.0
+	var best candidate
 	for _, c := range candidates(g, order, M, N, K, mode) {
-		if best.Kernel == "" || c.ns < cost {
-			best, cost = c.plan, c.ns
+		if best.plan.Kernel == "" || c.ns < best.ns {
+			best = c
 		}
 	}
 	return best
@@ -132,8 +134,8 @@ func candidates(g GPU, order Order, M, N, K int, mode Mode) []candidate {
 	if order == Sliced && M <= 16 {
 		all = append(all, skinny(g, M, N, K))
 	}
-	if order == Sliced && M <= 8 && mode != SwiGLU {
-		all = append(all, skinnyHalf(g, N, K))
+	if order == Sliced && M <= 8 && mode != SwiGLU && Slices(K) == 8 {
+		all = append(all, skinnyHalf(g, M, N, K))
 	}
 	for i := range tiles {
 		switch t := &tiles[i]; {
@@ -173,30 +175,33 @@ func (t *tile) candidate(g GPU, M, N, K, size int) candidate {
 	bytes := float64(2 * N * K)
 	ns := max(float64(ceil(n, slots))*(float64(mine)*t.block+t.fixed), bytes/bandwidth+t.fixed, float64(ceil(M, t.x))*bytes/cacheBandwidth)
 	if t.form == cluster {
-		ns *= 1 + 0.1*float64(ceil(M, t.x)-1)
+		ns *= 1 + 0.2*float64(ceil(M, t.x)-1)
 	}
 	return candidate{p, ns}
 }
 
+// skinny takes tiles of 16 rows of w. As many blocks as there is room for take tile after tile.
 func skinny(g GPU, M, N, K int) candidate {
 	p := Plan{Module: module(g, "skinny"), Kernel: "skinny1_4", Block: [3]uint32{256, 1, 1}}
-	columns, ns := 8, 1700+float64(2*N*K)/3000
+	ns := 1700 + float64(2*N*K)/3000
 	if M > 8 {
-		p.Kernel, columns, ns = "skinny2_4", 16, 1.5*ns
+		p.Kernel, ns = "skinny2_4", 1.5*ns
 	}
 	if Slices(K) == 8 {
 		p.Kernel, ns = p.Kernel[:len(p.Kernel)-1]+"8", ns+2000
 	}
-	p.Grid = [3]uint32{uint32(ceil(N, 16*8/Slices(K))), uint32(ceil(M, columns)), 1}
+	p.Grid = [3]uint32{uint32(min(ceil(N, 16*8/Slices(K)), skinnyPerSM*g.SMs)), 1, 1}
 	return candidate{p, ns}
 }
 
+// skinnyPerSM is how many blocks of skinny.cu share an SM.
+const skinnyPerSM = 2
+
 // skinnyHalf takes tiles of 8 rows of w: for a w of few rows, whose blocks then fill more of the GPU.
-func skinnyHalf(g GPU, N, K int) candidate {
-	rows, bytes := 8*8/Slices(K), float64(2*N*K)
-	n := ceil(N, rows)
-	return candidate{Plan{Module: module(g, "skinny"), Kernel: fmt.Sprintf("skinny_half_%d", Slices(K)), Block: [3]uint32{256, 1, 1},
-		Grid: [3]uint32{uint32(n), 1, 1}}, float64(ceil(n, 2*g.SMs)) * (1500 + bytes/6000)}
+func skinnyHalf(g GPU, M, N, K int) candidate {
+	n := ceil(N, 8)
+	return candidate{Plan{Module: module(g, "skinny"), Kernel: "skinny_half", Block: [3]uint32{256, 1, 1}, Grid: [3]uint32{uint32(min(n, skinnyPerSM*g.SMs)), 1, 1}},
+		float64(ceil(n, skinnyPerSM*g.SMs)) * (3400 + 250*float64(M) + float64(2*N*K)/6000)}
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }

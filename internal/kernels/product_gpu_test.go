@@ -235,36 +235,46 @@ func BenchmarkProduct(b *testing.B) {
 	shapes := []shape{{1152, 896, StoreBF16}, {896, 896, AddF32}, {9728, 896, SwiGLU}, {896, 4864, AddF32}, {151936, 896, StoreF32},
 		{6144, 4096, StoreBF16}, {4096, 4096, AddF32}, {28672, 4096, SwiGLU}, {4096, 14336, AddF32}}
 	for _, s := range shapes {
-		weights := newBenchWeights(g, s.N, s.K)
-		for _, M := range []int{1, 8, 16, 32, 64, 256, 704, 2048} {
-			if s.N == 151936 && M > 64 {
+		b.Run(fmt.Sprintf("N%d_K%d", s.N, s.K), func(b *testing.B) {
+			weights := newBenchWeights(g, s.N, s.K)
+			defer weights.free(0)
+			for _, M := range []int{1, 8, 16, 32, 64, 256, 704, 2048} {
+				if s.N == 151936 && M > 64 {
+					continue
+				}
+				b.Run(fmt.Sprintf("M%d", M), func(b *testing.B) {
+					for b.Loop() {
+						weights.compare(M, s.N, s.K, s.mode)
+					}
+				})
+			}
+		})
+	}
+}
+
+// compare prints the times of every plan for a product.
+func (b *benchWeights) compare(M, N, K int, mode Mode) {
+	g := b.g
+	orders := []Order{Sliced}
+	if M > 64 {
+		orders = []Order{Ordered, Sliced}
+	}
+	for _, order := range orders {
+		chosen := Product(g.gpu, order, M, N, K, mode)
+		seen := map[string]bool{}
+		for _, p := range plansOf(g.gpu, order, M, N, K, mode) {
+			name := fmt.Sprintf("%s/%d", p.Kernel, p.Cluster)
+			if seen[name] || order == Sliced && M > 64 && (p.Cluster > 0 || p.BoxRows < 64) {
 				continue
 			}
-			orders := []Order{Sliced}
-			if M > 64 {
-				orders = []Order{Ordered, Sliced}
+			seen[name] = true
+			mark := " "
+			if p.Kernel == chosen.Kernel && p.Cluster == chosen.Cluster {
+				mark = "*"
 			}
-			for _, order := range orders {
-				chosen := Product(g.gpu, order, M, s.N, s.K, s.mode)
-				seen := map[string]bool{}
-				for _, p := range plansOf(g.gpu, order, M, s.N, s.K, s.mode) {
-					name := fmt.Sprintf("%s/%d", p.Kernel, p.Cluster)
-					if seen[name] || order == Sliced && M > 64 && (p.Cluster > 0 || p.BoxRows < 64) {
-						continue
-					}
-					seen[name] = true
-					mark := " "
-					if p.Kernel == chosen.Kernel && p.Cluster == chosen.Cluster {
-						mark = "*"
-					}
-					us, early := weights.time(M, s.N, s.K, s.mode, p)
-					bytes := 2 * float64(s.N) * float64(s.K)
-					flop := 2 * float64(M) * float64(s.N) * float64(s.K)
-					fmt.Printf("product M %d N %d K %d mode %d %s%s us %.2f dependent %.2f TB/s %.2f TFLOP/s %.0f\n", M, s.N, s.K, s.mode, mark, name, us, early, bytes/early/1e6, flop/early/1e6)
-				}
-			}
+			us, early := b.time(M, N, K, mode, p)
+			fmt.Printf("product M %d N %d K %d mode %d %s%s us %.2f dependent %.2f: %s\n", M, N, K, mode, mark, name, us, early, ofCeiling(M, N, K, early))
 		}
-		weights.free(0)
 	}
 }
 
@@ -296,7 +306,7 @@ func (b *benchWeights) encode(m *cuda.TensorMap, err error) cuda.Pointer {
 
 func newBenchWeights(g *device, N, K int) *benchWeights {
 	b := &benchWeights{g: g, noise: raw(normalBF16(rand.New(rand.NewPCG(5, 6)), 2<<20, 1))}
-	for range min(max(300<<20/(2*N*K), 1), 24) {
+	for range min(max(600<<20/(2*N*K), 2), 24) { // many times what L2 holds
 		w := b.alloc(N * K * 2)
 		b.w = append(b.w, w)
 		if g.gpu.Hopper() {

@@ -69,6 +69,7 @@ DEV void product(const void *x, const void *w, void *c, const float *bias, int M
   const u32 part = xs + ST * XB; // CLUSTER: the slices' sums
   const int group = TID >> 7;
   const Walk walk = walk_of<FORM>(M, N, K, XT, 64 * CW);
+  auto begin = [&](int s) { return slice_begin(walk.blocks, s, walk.count); };
   if constexpr (FORM != ORDERED) dependents_may_launch();
   if (TID == 0) {
     tma_prefetch_map(w);
@@ -95,14 +96,14 @@ DEV void product(const void *x, const void *w, void *c, const float *bias, int M
       int ahead = 0; // stages whose weights were loaded before the wait for the kernel that makes x
       if (walk.tile < walk.tiles)
         for (int s = walk.slice; s < walk.count; s += walk.slice_step)
-          for (int b = s; b < walk.blocks && ahead < ST; b += walk.count) load_w(ahead++, tile_of(walk.tile, walk.x_tiles, walk.tiles / walk.x_tiles).w, b);
+          for (int b = begin(s); b < begin(s + 1) && ahead < ST; b++) load_w(ahead++, tile_of(walk.tile, walk.x_tiles, walk.tiles / walk.x_tiles).w, b);
       wait_for_earlier();
       int stage = 0;
       u32 phase = 1; // what a barrier waits for passes at once in the first round
       for (int i = walk.tile; i < walk.tiles; i += walk.step) {
         const Tile tl = tile_of(i, walk.x_tiles, walk.tiles / walk.x_tiles);
         for (int s = walk.slice; s < walk.count; s += walk.slice_step)
-          for (int b = s; b < walk.blocks; b += walk.count) {
+          for (int b = begin(s); b < begin(s + 1); b++) {
             if (ahead == 0) {
               barrier_wait(empty + 8 * stage, phase);
               load_w(stage, tl.w, b);
@@ -128,7 +129,7 @@ DEV void product(const void *x, const void *w, void *c, const float *bias, int M
       float total[FORM == SLICED ? XT / 2 : 1] = {};
       for (int s = walk.slice; s < walk.count; s += walk.slice_step) {
         int last = -1;
-        for (int b = s; b < walk.blocks; b += walk.count) {
+        for (int b = begin(s); b < begin(s + 1); b++) {
           barrier_wait(full + 8 * stage, phase);
           wgmma_fence();
           wgmma_tile<XT>(sum, wgmma_operand(ws + stage * WB + me * 8192), wgmma_operand(xs + stage * XB), last >= 0);

@@ -41,7 +41,7 @@ func (g *gpu) rotates(ops []op, i int) bool {
 		return false
 	}
 	r, o := &ops[i], &ops[i+1]
-	return o.kind == opAttention && o.src == r.dst && o.kv == r.kv && o.layer == r.layer && o.a == r.a && r.rope.dim == o.a.HeadDim &&
+	return kernels.RotatesInAttention(headsOf(r), g.step.l.seqs) && o.kind == opAttention && o.src == r.dst && o.kv == r.kv && o.layer == r.layer && o.a == r.a && r.rope.dim == o.a.HeadDim &&
 		kernels.CheckAttention(headsOf(o), o.kv.c.PageSize) == nil
 }
 

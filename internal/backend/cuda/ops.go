@@ -30,6 +30,7 @@ type op struct {
 	wide       bool // of opMatMul: the result is float32
 	gathered   bool // of opMatMul: of rows that Gather chose
 	adjust     bool // of opSample
+	kept       bool // of opGather: what it copies is read when the step is done
 	srcKind    kind // what src holds
 	dst, src   *buffer
 	m          *matrix
@@ -221,6 +222,15 @@ func (g *gpu) Gather(dst, x backend.Buffer, width, first, n int) {
 	o.dst.kind = o.src.kind
 	g.step.gathered = true
 	g.record(o)
+}
+
+// keep has copies made that a step could do without: from and to a buffer that is read.
+func (g *gpu) keep(b *buffer) {
+	for i := range g.step.ops {
+		if o := &g.step.ops[i]; o.kind == opGather && (o.dst == b || o.src == b) {
+			o.kept = true
+		}
+	}
 }
 
 // wide makes a product float32 that only what waits for it will read.

@@ -44,11 +44,8 @@ func (g *gpu) buildMatMul(p *program, o, activated *op) error {
 	if mode == kernels.StoreF32 || mode == kernels.AddF32 {
 		size = 4
 	}
-	// Rows that decode are in front of those of prompts, and their sums have the same order as in a step without prompts.
-	sliced := o.rows
-	if o.rows == g.step.l.rows && !o.gathered {
-		sliced = g.step.single
-	}
+	// The sums of rows that decode have the same order as in a step without prompts.
+	sliced := g.sliced(o)
 	for _, part := range []struct {
 		first, rows int
 		order       kernels.Order
@@ -90,11 +87,7 @@ func (g *gpu) product(p *program, o *op, x operand, c driver.Pointer, M int, ord
 	if err != nil {
 		return err
 	}
-	var bias uint64
-	if o.v != nil {
-		bias = uint64(o.v.p)
-	}
-	l.Set(0, in).Set(1, w).Set(2, uint64(c)).Set(3, bias).Set(4, uint64(M)).Set(5, uint64(N)).Set(6, uint64(K)).Set(7, uint64(mode))
+	setProduct(l, in, w, c, o, M, mode)
 	return nil
 }
 
@@ -104,18 +97,71 @@ func (g *gpu) activates(ops []op, i int) bool {
 		return false
 	}
 	o, s := &ops[i], &ops[i+1]
-	if s.kind != opSwiGLU || s.src != o.dst || o.accumulate || o.wide || o.m.rows != 2*s.n || s.rows != o.rows || s.n%8 != 0 || o.m.cols%8 != 0 {
-		return false
-	}
-	for j := i + 2; j < len(ops); j++ {
-		if ops[j].src == o.dst {
+	return s.kind == opSwiGLU && s.src == o.dst && !o.accumulate && !o.wide && o.m.rows == 2*s.n && s.rows == o.rows && s.n%8 == 0 && o.m.cols%8 == 0 &&
+		unread(ops[i+2:], o.dst)
+}
+
+// unread reports whether operations write a buffer anew before they read it, if they do either.
+func unread(ops []op, b *buffer) bool {
+	for i := range ops {
+		o := &ops[i]
+		if o.src == b || o.dst == b && o.changes() {
 			return false
 		}
-		if ops[j].dst == o.dst && ops[j].kind != opHeadNorm && ops[j].kind != opRoPE && !ops[j].accumulate {
+		if o.dst == b {
 			return true
 		}
 	}
 	return true
+}
+
+// changes reports whether an operation reads what it writes to.
+func (o *op) changes() bool { return o.accumulate || o.kind == opHeadNorm || o.kind == opRoPE }
+
+// buildNormed makes the norm that operation i is and the product that follows it, with the product's SwiGLU, in one launch; it returns
+// the last operation that is done, or -1 where it takes two launches: where another reads the norm's result, rows are many, or prompts'.
+func (g *gpu) buildNormed(p *program, ops []op, i int) (int, error) {
+	if i+1 >= len(ops) {
+		return -1, nil
+	}
+	norm, o, last := &ops[i], &ops[i+1], i+1
+	if o.kind != opMatMul || o.src != norm.dst || norm.src == norm.dst || o.rows != norm.rows || o.m.cols != norm.n || g.sliced(o) != o.rows ||
+		o.m.rows%8 != 0 || o.m.cols%8 != 0 || !unread(ops[i+2:], norm.dst) {
+		return -1, nil
+	}
+	mode, dst := o.mode(), o.dst.p
+	if g.activates(ops, last) {
+		last++
+		mode, dst = kernels.SwiGLU, ops[last].dst.p
+	}
+	plan, better := kernels.ProductNorm(g.device(), o.rows, o.m.rows, o.m.cols, mode)
+	if !better {
+		return -1, nil
+	}
+	l, err := g.add(p, plan.Kernel, plan.Grid, plan.Block, plan.Shared)
+	if err != nil {
+		return -1, err
+	}
+	setProduct(l, uint64(norm.src.p), uint64(o.m.p), dst, o, o.rows, mode)
+	l.Set(8, uint64(norm.v.p)).Set(9, bits32(norm.eps))
+	return last, nil
+}
+
+// sliced is how many rows of a product are summed in slices: those that decode, which are in front of those of prompts.
+func (g *gpu) sliced(o *op) int {
+	if o.rows == g.step.l.rows && !o.gathered {
+		return g.step.single
+	}
+	return o.rows
+}
+
+// setProduct sets the parameters that all products have.
+func setProduct(l *driver.Launch, x, w uint64, c driver.Pointer, o *op, M int, mode kernels.Mode) {
+	var bias uint64
+	if o.v != nil {
+		bias = uint64(o.v.p)
+	}
+	l.Set(0, x).Set(1, w).Set(2, uint64(c)).Set(3, bias).Set(4, uint64(M)).Set(5, uint64(o.m.rows)).Set(6, uint64(o.m.cols)).Set(7, uint64(mode))
 }
 
 // maps are tensor maps in device memory. They are copied there in the stream, from page-locked memory that stays as it is: a copy from

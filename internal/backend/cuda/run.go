@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	driver "cotenant/internal/cuda"
+	"cotenant/internal/kernels"
 )
 
 // program is the launches of a step's operations, ready to run.
@@ -157,8 +158,36 @@ func (g *gpu) capture(p *program) error {
 	return err
 }
 
+// inPlace leaves out the copies of a decode step's rows, all of which are outputs in their order, where what is copied isn't needed
+// itself: what follows works on the rows where they are.
+func (g *gpu) inPlace(ops []op) []op {
+	if !g.step.decode {
+		return ops
+	}
+	at := map[*buffer]*buffer{}
+	var left []op
+	for i := range ops {
+		o := ops[i]
+		if b, ok := at[o.src]; ok {
+			o.src = b
+		}
+		if b, ok := at[o.dst]; ok && o.changes() {
+			o.dst = b
+		} else {
+			delete(at, o.dst)
+		}
+		if o.kind == opGather && o.rows == g.step.l.rows && !o.kept && unread(ops[i+1:], ops[i].src) {
+			at[o.dst] = o.src
+			continue
+		}
+		left = append(left, o)
+	}
+	return left
+}
+
 // build makes launches of operations.
 func (g *gpu) build(p *program, ops []op) error {
+	ops = g.inPlace(ops)
 	done := -1 // the last operation that an earlier one's launch does too
 	for i := range ops {
 		o := &ops[i]
@@ -170,7 +199,9 @@ func (g *gpu) build(p *program, ops []op) error {
 		case opEmbed:
 			err = g.buildEmbed(p, o)
 		case opNorm:
-			err = g.buildNorm(p, o)
+			if done, err = g.buildNormed(p, ops, i); done < 0 && err == nil {
+				err = g.buildNorm(p, o)
+			}
 		case opMatMul:
 			if g.activates(ops, i) {
 				err = g.buildMatMul(p, o, &ops[i+1])
@@ -251,18 +282,11 @@ func (g *gpu) buildEmbed(p *program, o *op) error {
 }
 
 func (g *gpu) buildNorm(p *program, o *op) error {
-	name, block := "rms_norm", 256
-	switch {
-	case o.dst == o.src:
-		name = "rms_norm_f32"
-	case o.n%4 == 0 && o.n <= 4*256:
-		name, block = "rms_norm_1", (o.n/4+31)&^31
-	case o.n%4 == 0 && o.n <= 4*256*4 && o.rows > g.sms:
-		name = "rms_norm_4"
-	case o.n%4 == 0 && o.n <= 4*1024*2:
-		name, block = "rms_norm_2", (o.n/8+31)&^31
+	plan := kernels.Norm(g.device(), o.rows, o.n)
+	if o.dst == o.src {
+		plan.Kernel = "rms_norm_f32"
 	}
-	l, err := g.add(p, name, grid(o.rows, 1), threads(block), 0)
+	l, err := g.add(p, plan.Kernel, plan.Grid, plan.Block, plan.Shared)
 	if err != nil {
 		return err
 	}

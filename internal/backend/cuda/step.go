@@ -16,7 +16,7 @@ type step struct {
 	ops      []op
 	in       []int32 // what goes to the device: the batch, then sampling parameters
 	l        layout
-	decode   bool // one row a sequence, all rows are outputs: rows are padded
+	decode   bool // one row a sequence, all rows are outputs, in order: rows are padded
 	gathered bool // Gather was recorded: what follows is on the rows that it chose
 	single   int  // leading rows that are their sequences' only ones
 	tokens   []int32
@@ -154,7 +154,7 @@ func (g *gpu) Begin(b *backend.Batch) error {
 	s.ops, s.rows, s.outs, s.embedded, s.stored, s.attended, s.turned = s.ops[:0], rows, len(b.Outputs), 0, nil, nil, nil
 	s.copyBatch(b)
 	s.gathered = false
-	s.decode = len(b.Seqs) == rows && len(b.Outputs) == rows
+	s.decode = len(b.Seqs) == rows && len(b.Outputs) == rows && inOrder(b.Outputs)
 	padded, seqs, outs := rows, len(b.Seqs), len(b.Outputs)
 	if s.decode {
 		padded = bucket(rows, g.opt.Rows)
@@ -175,6 +175,16 @@ func (g *gpu) Begin(b *backend.Batch) error {
 	}
 	s.pack(b)
 	return nil
+}
+
+// inOrder reports whether outputs are rows 0, 1, 2, ….
+func inOrder(outputs []int32) bool {
+	for i, r := range outputs {
+		if int(r) != i {
+			return false
+		}
+	}
+	return true
 }
 
 // checkRows checks that sequences cover the rows and outputs are among them.
@@ -301,6 +311,7 @@ func (g *gpu) Read(dst []float32, src backend.Buffer) error {
 		misfit("Read", "%d elements of a buffer of %d", len(dst), b.n)
 	}
 	g.wide(b)
+	g.keep(b)
 	g.flush()
 	if g.err != nil {
 		return g.err

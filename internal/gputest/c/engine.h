@@ -38,19 +38,23 @@ static CUresult run_embed(struct node *k) {
     return 0;
 }
 
-static CUresult run_norm(struct node *k, int narrow) {
-    int rows = k->grid[0], width = I32(3);
-    float *x = AT(float, 1, (size_t)rows * width), *w = AT(float, 2, width), *wide = narrow ? NULL : AT(float, 0, (size_t)rows * width);
-    uint16_t *dst = narrow ? AT(uint16_t, 0, (size_t)rows * width) : NULL;
-    for (int r = 0; r < rows; r++, x += width) {
+// norm_rows writes the rows of x, normed, as bf16 or as float32.
+static void norm_rows(uint16_t *dst, float *wide, const float *x, const float *w, size_t rows, size_t width, float eps) {
+    for (size_t r = 0; r < rows; r++, x += width) {
         float sum = 0;
-        for (int i = 0; i < width; i++) sum += x[i] * x[i];
-        float scale = 1 / sqrtf(sum / width + F32(4));
-        for (int i = 0; i < width; i++) {
+        for (size_t i = 0; i < width; i++) sum += x[i] * x[i];
+        float scale = 1 / sqrtf(sum / width + eps);
+        for (size_t i = 0; i < width; i++) {
             float v = x[i] * scale * w[i];
-            if (narrow) dst[(size_t)r * width + i] = narrow16(v); else wide[(size_t)r * width + i] = v;
+            if (dst) dst[r * width + i] = narrow16(v); else wide[r * width + i] = v;
         }
     }
+}
+
+static CUresult run_norm(struct node *k, int narrow) {
+    size_t rows = k->grid[0], width = I32(3);
+    float *x = AT(float, 1, rows * width), *w = AT(float, 2, width);
+    norm_rows(narrow ? AT(uint16_t, 0, rows * width) : NULL, narrow ? NULL : AT(float, 0, rows * width), x, w, rows, width, F32(4));
     return 0;
 }
 
@@ -176,6 +180,19 @@ static CUresult run_matmul(struct node *k, int maps) {
     return matmul(x, w, AT(char, 2, mode == 3 ? M * N : M * N * (mode ? 4 : 2)), AT_OR_NULL(float, 3, N), M, N, K, mode);
 }
 
+static CUresult run_norm_matmul(struct node *k) {
+    size_t M = I32(4), N = I32(5), K = I32(6);
+    int mode = I32(7);
+    float *x = AT(float, 0, M * K), *norm = AT(float, 8, K), *bias = AT_OR_NULL(float, 3, N);
+    uint16_t *w = AT(uint16_t, 1, N * K);
+    char *c = AT(char, 2, mode == 3 ? M * N : M * N * (mode ? 4 : 2));
+    uint16_t *normed = malloc(2 * M * K);
+    norm_rows(normed, NULL, x, norm, M, K, F32(9));
+    CUresult code = matmul(normed, w, c, bias, M, N, K, mode);
+    free(normed);
+    return code;
+}
+
 static int starts(const char *name, const char *with) { return !strncmp(name, with, strlen(with)); }
 
 // attend is one row and head: causal softmax(q·K·scale)·V over tokens 0 to last of a block table.
@@ -273,14 +290,15 @@ static CUresult run_attend_rope(struct node *k) {
 static int run_engine(struct node *k, CUresult *code) {
     const char *name = k->f->name;
     if (!strcmp(name, "embed")) *code = run_embed(k);
-    else if (!strcmp(name, "rms_norm") || !strcmp(name, "rms_norm_1") || !strcmp(name, "rms_norm_2") || !strcmp(name, "rms_norm_4")) *code = run_norm(k, 1);
     else if (!strcmp(name, "rms_norm_f32")) *code = run_norm(k, 0);
+    else if (starts(name, "rms_norm")) *code = run_norm(k, 1);
     else if (!strcmp(name, "rope_store")) *code = run_rope_store(k, 0);
     else if (starts(name, "rope_store_")) *code = run_rope_store(k, atoi(name + 11));
     else if (!strcmp(name, "swiglu")) *code = run_swiglu(k);
     else if (!strcmp(name, "gather")) *code = run_gather(k);
     else if (!strcmp(name, "f32_to_bf16")) *code = run_to_bf16(k, 0);
     else if (!strcmp(name, "f16_to_bf16")) *code = run_to_bf16(k, 1);
+    else if (starts(name, "skinny_norm_")) *code = run_norm_matmul(k);
     else if (!strcmp(name, "matmul_any") || starts(name, "skinny") || starts(name, "mma_")) *code = run_matmul(k, 0);
     else if (starts(name, "ordered_") || starts(name, "sliced_") || starts(name, "cluster_")) *code = run_matmul(k, 1);
     else if (!strcmp(name, "attention_any")) *code = run_attention(k);

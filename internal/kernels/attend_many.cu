@@ -8,7 +8,7 @@ constexpr int ROWS = 64, KEYS = 64;
 // the warps: the first four take the even tiles, and add what the others found in the odd ones at the end. Where a prompt is cut
 // does not matter to that. Grid: tiles of packed rows (the last first, which have most to do), key heads, sequences.
 template <int D, int WAYS> DEV void attend_many(const Arguments &a) {
-  extern __shared__ __attribute__((aligned(128))) u8 dynamic[];
+  DYNAMIC_SHARED(128);
   constexpr int THREADS = 128 * WAYS;
   constexpr u32 TILE = KEYS * D * 2, HALF = WAYS * TILE; // keys, or values, of a tile, and of those that are copied together
   const int warp = TID >> 5, way = warp / 4, lane = TID & 31, g = lane >> 2, t = lane & 3;

@@ -106,7 +106,7 @@ template <int D> DEV void put_own(u32 to, int r, const u16 *own) {
 // partial: Found<D> [sequence][group of heads][part]; arrived: u32 [sequence][group of heads], 0 before and after.
 // Grid: parts, kv_heads · groups of 8 query heads, sequences.
 template <int D, int STAGES, bool CLUSTER, bool ROPE> DEV void attend_one(const Arguments &a, Found<D> *partial, u32 *arrived, const Rope &rope) {
-  extern __shared__ __attribute__((aligned(128))) u8 dynamic[];
+  DYNAMIC_SHARED(128);
   __shared__ Found<D> found;
   __shared__ float tops[WARPS][HEADS], totals[WARPS][HEADS];
   __shared__ __attribute__((aligned(16))) u16 own[2][D];

@@ -57,9 +57,8 @@ func DecodeAttention(g GPU, h Heads, seqs, longest int) Plan {
 
 // DecodeAttentionRoPE is DecodeAttention for rows whose queries and keys are not rotated yet and whose keys and values are not in
 // the cache: it rotates the queries, and rotates the keys and stores them and the values to the page that tables names for the
-// token. A row's position is the number of tokens before it, and all Dim elements of a head rotate. It reads tables, row, rows,
-// past and the cache of the tokens before before it waits for the kernel in front of it: they must be complete when the first of
-// the launches begins that may overlap. Besides DecodeAttention's parameters it has
+// token. A row's position is the number of tokens before it, and all Dim elements of a head rotate. Besides DecodeAttention's
+// parameters it has
 //
 //	cos, sin u64  float32 [positions, Dim/2]
 //	interleaved i32  0: pairs are (i, i + Dim/2); 1: (2i, 2i+1)

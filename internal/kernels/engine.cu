@@ -221,11 +221,7 @@ KERNEL __launch_bounds__(256) f32_to_bf16(u16 *dst, const float *src, u64 n) {
 }
 KERNEL __launch_bounds__(256) f16_to_bf16(u16 *dst, const u16 *src, u64 n) {
   begin();
-  for (u64 i = (u64)CTAID * NTID + TID; i < n; i += (u64)NCTAID * NTID) {
-    float v;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(src[i]));
-    dst[i] = f32_bf16(v);
-  }
+  for (u64 i = (u64)CTAID * NTID + TID; i < n; i += (u64)NCTAID * NTID) dst[i] = f32_bf16(f16_f32(src[i]));
 }
 
 // matmul_any: any shape. A warp an element of c [M, N] = x [M, K] · w [N, K]ᵀ + bias; mode as in gemm.go. Grid (ceil(N/8), M).

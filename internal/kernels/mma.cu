@@ -20,7 +20,7 @@ template <int ROWS, int THREADS, typename Row> DEV void load_rows(u32 to, Row ro
 // A block takes 32·WW rows of w and 32·XW of x, a warp 32 × 32. Grid: tiles of x, tiles of w.
 template <int WW, int XW>
 DEV void product(const u16 *x, const u16 *w, void *c, const float *bias, int M, int N, int K, int mode) {
-  extern __shared__ __attribute__((aligned(128))) u8 dynamic[];
+  DYNAMIC_SHARED(128);
   constexpr int WT = 32 * WW, XT = 32 * XW, THREADS = 32 * WW * XW;
   constexpr u32 STAGE = (WT + XT) * 128;
   const int warp = TID >> 5, lane = TID & 31, g = lane >> 2, t = lane & 3;

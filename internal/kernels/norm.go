@@ -32,7 +32,7 @@ const launchNS, normNS, normRowNS = 2600, 900, 60
 // less time than two. Results are those of the norm's kernel and Product's Sliced order to the bit. x is float32, and behind Product's
 // parameters there are
 //
-//	norm u64 (float32 [K], at a multiple of 16 bytes), eps f32.
+//	norm u64 (float32 [K], at a multiple of 16 bytes; like w read before the kernel in front has ended), eps f32.
 func ProductNorm(g GPU, M, N, K int, mode Mode) (p Plan, better bool) {
 	if M*normQuads(K) > 8 { // a thread has room for 8
 		return Plan{}, false

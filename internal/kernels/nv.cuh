@@ -9,6 +9,8 @@
 #define __shared__ __attribute__((shared))
 #define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
 #define KERNEL extern "C" __global__ void
+// Declares dynamic, the shared memory that a launch asks for.
+#define DYNAMIC_SHARED(ALIGN) extern __shared__ __attribute__((aligned(ALIGN))) u8 dynamic[]
 #define DEV static __attribute__((device)) __inline__ __attribute__((always_inline))
 
 typedef unsigned char u8;
@@ -72,6 +74,9 @@ DEV u32 pack_bf16(float lo, float hi) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2
 DEV u16 f32_bf16(float f) { return (u16)pack_bf16(f, 0.0f); }
 #endif
 
+// A binary16 number.
+DEV float f16_f32(u16 h) { float v; asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h)); return v; }
+
 // Loads of what is read once and never written while the kernel runs.
 DEV u32x4 load_once(const void *p) {
   u32x4 v;
@@ -100,4 +105,5 @@ DEV void wait_for_earlier() {
 
 // A generic pointer to shared memory as a 32-bit address of that space.
 DEV u32 shared_address(const void *p) { return (u32)(u64)(const __attribute__((address_space(3))) void *)p; }
+DEV void store_shared(u32 address, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory"); }
 #endif

@@ -55,7 +55,7 @@ DEV void share(u32x4 v, u32x2 &low, u32x2 &high) {
 // M ≤ 8·NT. Grid: any number.
 template <int NT, int SL, int U, int ROWS, bool NORM>
 DEV void skinny(const void *x, const u16 *w, void *c, const float *bias, int M, int N, int K, int mode, const float *norm, float eps) {
-  extern __shared__ __attribute__((aligned(16))) u8 dynamic[];
+  DYNAMIC_SHARED(16);
   __shared__ float part[2][WARPS][NT][4][32];
   constexpr int HALVES = ROWS / 8, TILES = WARPS / SL;
   const int warp = TID >> 5, lane = TID & 31, g = lane >> 2, t = lane & 3;

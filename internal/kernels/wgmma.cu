@@ -61,7 +61,7 @@ template <int FORM> DEV Walk walk_of(int M, int N, int K, int xt, int wt) {
 // x and w are tensor maps in global memory, boxes of 64 × XT and 64 × 64; for SWIGLU w has rank 4 (product.go).
 template <int CW, int XT, int ST, int FORM>
 DEV void product(const void *x, const void *w, void *c, const float *bias, int M, int N, int K, int mode) {
-  extern __shared__ __attribute__((aligned(1024))) u8 dynamic[];
+  DYNAMIC_SHARED(1024);
   __shared__ __attribute__((aligned(8))) u64 bars[2 * ST];
   constexpr u32 WB = CW * 8192, XB = XT * 128;
   const u32 full = shared_address(bars), empty = full + 8 * ST;
@@ -151,7 +151,7 @@ DEV void product(const void *x, const void *w, void *c, const float *bias, int M
           for (int j = 0; j < XT / 8; j++)
 #pragma unroll
             for (int h = 0; h < 4; h++)
-              asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + ((j * 8 + (h & 1)) * PITCH + (h >> 1) * 8) * 4), "f"(last < 0 ? 0.0f : sum[j * 4 + h]) : "memory");
+              store_shared(at + ((j * 8 + (h & 1)) * PITCH + (h >> 1) * 8) * 4, last < 0 ? 0.0f : sum[j * 4 + h]);
         }
       }
       if constexpr (FORM == SLICED) store_tile<XT>(total, c, bias, M, N, mode, tl.x * XT, (tl.w * CW + me) * 4 + warp);

@@ -22,10 +22,10 @@ static void ptx_add_products(float *d, int n, const double a[16], const double b
     double sum[256] = {0};
     for (int k = 0; k < 16; k++)
         for (int i = 0; i < n; i++) sum[i] += a[k] * b[k][i];
+    union { uint32_t u; float f; } nan = {0x7fffffff};
     for (int i = 0; i < n; i++) {
         float v = (float)(d[i] + sum[i]);
-        if (v != v) memcpy(&v, &(uint32_t){0x7fffffff}, 4);
-        d[i] = v;
+        d[i] = v == v ? v : nan.f;
     }
 }
 
@@ -111,7 +111,7 @@ static int ptx_make_map(struct tensor_map *map, int type, unsigned rank, uint64_
                         const uint32_t *step, int interleave, int swizzle, int fill) {
     static const uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};
     if (type < 0 || type > 9 || rank < 1 || rank > 5 || base % 16 || interleave || swizzle < 0 || swizzle > 3 || fill) return -1;
-    struct tensor_map m = {.magic = TENSOR_MAP, .base = base, .rank = rank, .bytes = bytes[type], .span = 16 << swizzle};
+    struct tensor_map m = {.magic = TENSOR_MAP, .base = base, .rank = (uint8_t)rank, .bytes = bytes[type], .span = (uint8_t)(16 << swizzle)};
     for (unsigned i = 0; i < rank; i++) {
         if (!size[i] || size[i] > 1ull << 32 || !box[i] || box[i] > 256 || step[i] != 1) return -1;
         m.size[i] = size[i];

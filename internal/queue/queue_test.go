@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -59,6 +60,20 @@ type endpoint struct {
 	processes int64         // the run's requests wait until so many processes have asked whether it is ready
 	asked     atomic.Int64  // so many have
 	together  chan struct{} // closed then
+
+	own    sync.Map      // addresses of the host's own connections, where dial made them
+	others atomic.Int64  // requests of the run from elsewhere
+	share  int64         // the host's wait until there are so many
+	shared chan struct{} // closed then
+}
+
+// dial is the host's.
+func (e *endpoint) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err == nil {
+		e.own.Store(c.LocalAddr().String(), true)
+	}
+	return c, err
 }
 
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -75,6 +90,13 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		} else {
 			<-e.together
+		}
+	}
+	if e.shared != nil && strings.Contains(string(body), "register") {
+		if _, own := e.own.Load(r.RemoteAddr); own {
+			<-e.shared
+		} else if e.others.Add(1) == e.share {
+			close(e.shared)
 		}
 	}
 	select {
@@ -98,7 +120,7 @@ type hosted struct {
 	res  *soak.Result
 }
 
-func startHost(t *testing.T, e *endpoint, contexts int64) *hosted {
+func startHost(t *testing.T, e *endpoint, contexts int64, wait time.Duration) *hosted {
 	t.Helper()
 	srv := httptest.NewServer(e)
 	t.Cleanup(srv.Close)
@@ -115,10 +137,10 @@ func startHost(t *testing.T, e *endpoint, contexts int64) *hosted {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.ackWait = time.Second
+	h.ackWait = wait
 	run := &hosted{dir: filepath.Join(t.TempDir(), "run"), done: make(chan error, 1)}
 	o := soak.Options{Endpoint: srv.URL, Model: "m", Contexts: contexts, Workers: 2, Source: w, Out: run.dir, MetricsURL: "none", GPU: soak.GPUOptions{From: soak.GPUNone},
-		Workload: soak.WorkloadInfo{Seed: "1", BaseTokens: ledger.Some(160)}, Build: soak.BuildInfo("test"), RulesVersion: verify.RulesVersion, Share: h, Period: 100 * time.Millisecond}
+		Workload: soak.WorkloadInfo{Seed: "1", BaseTokens: ledger.Some(160)}, Build: soak.BuildInfo("test"), RulesVersion: verify.RulesVersion, Share: h, Period: 100 * time.Millisecond, Dial: e.dial}
 	go func() {
 		var err error
 		run.res, err = soak.Run(context.Background(), o)
@@ -169,7 +191,7 @@ func (run *hosted) check(t *testing.T, contexts int64) (segments map[int64]int64
 
 func TestProcessesShareARun(t *testing.T) {
 	e := &endpoint{delay: 5 * time.Millisecond, processes: 3, together: make(chan struct{})}
-	run := startHost(t, e, 100)
+	run := startHost(t, e, 100, time.Minute) // nobody dies, however busy the machine is
 	var members sync.WaitGroup
 	for range 2 {
 		members.Go(func() {
@@ -193,8 +215,8 @@ func TestProcessesShareARun(t *testing.T) {
 
 // A process that is killed loses nothing but what it had open, which another sends again and says so.
 func TestAWorkerIsKilled(t *testing.T) {
-	e := &endpoint{delay: 30 * time.Millisecond, arrived: make(chan struct{}, 1000)}
-	run := startHost(t, e, 100)
+	e := &endpoint{delay: 30 * time.Millisecond, arrived: make(chan struct{}, 1000), share: 4, shared: make(chan struct{})} // as many as it has rows when it is killed
+	run := startHost(t, e, 100, 3*time.Second)                                                                              // the host waits twice as long for the other, and is sampled meanwhile
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"="+run.join)
 	cmd.Stderr = os.Stderr
@@ -245,7 +267,7 @@ func TestAProcessThatWasTakenForDead(t *testing.T) {
 	}
 	h.share.bus = b
 	defer h.Close()
-	b.ackWait = 200 * time.Millisecond
+	b.ackWait = time.Second
 	ctx := context.Background()
 	if err := b.createStreams(ctx); err != nil {
 		t.Fatal(err)

@@ -97,7 +97,7 @@ func (c *counted) start(t testing.TB) string {
 func controlledOptions(t testing.TB, url string, contexts int64) Options {
 	o := options(t, nil, contexts)
 	o.Endpoint, o.Contract, o.FaultBlock, o.Period = url, ledger.ContractControlled, 8, 100*time.Millisecond
-	o.Timeouts.Idle = 300 * time.Millisecond // of a stalled stream
+	o.Timeouts.Idle = 2 * time.Second // of a stalled stream; a busy machine keeps the others waiting too
 	return o
 }
 

@@ -86,7 +86,7 @@ func gpuChild(text string) int {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return 1
 	}
-	g := newGPUs(context.Background(), o, true, nil, 300*time.Millisecond)
+	g := newGPUs(context.Background(), o, true, nil, 3*time.Second)
 	g.commit, _ = ledger.NewCommitter(ledger.NewSecret())
 	for range 4 {
 		list, reason := g.sample(context.Background())
@@ -139,7 +139,7 @@ func TestNoDriver(t *testing.T) {
 		from, why string
 		here      bool
 	}{{GPUAuto, "no NVIDIA driver", true}, {GPUAuto, "isn't on this machine", false}, {GPUNone, "no GPU was asked for", true}, {"GPU-1", "no NVIDIA driver", false}} {
-		g := newGPUs(context.Background(), GPUOptions{From: c.from, Root: root, Env: []string{"PATH=" + root}}, c.here, nil, time.Second)
+		g := newGPUs(context.Background(), GPUOptions{From: c.from, Root: root, Env: []string{"PATH=" + root}}, c.here, nil, 10*time.Second)
 		list, reason := g.sample(context.Background())
 		if list == nil || len(list) != 0 || !strings.Contains(reason, c.why) {
 			t.Errorf("%s: %v, %q", c.from, list, reason)
@@ -161,7 +161,7 @@ func TestGPUsByDCGM(t *testing.T) {
 		w.Write(text)
 	}))
 	defer srv.Close()
-	g := newGPUs(context.Background(), GPUOptions{From: srv.URL + "/metrics"}, false, &scrape.Client{HTTP: srv.Client()}, time.Second)
+	g := newGPUs(context.Background(), GPUOptions{From: srv.URL + "/metrics"}, false, &scrape.Client{HTTP: srv.Client()}, 10*time.Second)
 	g.commit = committer(t)
 	list, reason := g.sample(context.Background())
 	if len(list) != 3 || reason != "" || list[0].Source != ledger.GPUByDCGM || list[0].EnergyMJ != ledger.Some(2_147_483_700) || list[0].Xid != ledger.Some(0) {

@@ -58,7 +58,7 @@ func child(text string) int {
 	o := Options{Endpoint: c.Endpoint, Model: "m", Contract: c.Contract, Contexts: c.Contexts, Workers: 4, Out: c.Out, Resume: c.Resume, Source: w,
 		FaultBlock: 8, Workload: WorkloadInfo{Seed: "1", BaseTokens: ledger.Some(160)}, RulesVersion: 1,
 		Build: ledger.Build{Version: "test", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: int64(runtime.NumCPU())}} // unhashed: a hundred processes would hash
-	o.Timeouts.Idle = 200 * time.Millisecond // of a stalled stream
+	o.Timeouts.Idle = time.Second // of a stalled stream; a busy machine keeps the others waiting too
 	res, err := Run(context.Background(), o)
 	code := ExitCode(res, err)
 	if err != nil {

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -60,15 +61,38 @@ func rawServer(t testing.TB, handle func(c *net.TCPConn, n int) bool) string {
 	return "http://" + l.Addr().String()
 }
 
-func networkClient(t testing.TB, endpoint string) *client {
+// readConn sends on a channel once it has handed out bytes that hold a token.
+type readConn struct {
+	net.Conn
+	read chan<- struct{}
+}
+
+func (c *readConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if bytes.Contains(b[:n], []byte(`"content"`)) {
+		c.read <- struct{}{}
+	}
+	return n, err
+}
+
+func networkClient(t testing.TB, endpoint string) *client { return readingClient(t, endpoint, nil) }
+
+// readingClient is a client that says on read, unless that is nil, when it has the bytes of a token.
+func readingClient(t testing.TB, endpoint string, read chan<- struct{}) *client {
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := newTransport(2, 5*time.Second, nil)
+	tr := newTransport(2, 30*time.Second, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err != nil || read == nil {
+			return c, err
+		}
+		return &readConn{c, read}, nil
+	})
 	t.Cleanup(tr.CloseIdleConnections)
 	return &client{http: &http.Client{Transport: tr, CheckRedirect: noRedirect}, url: endpoint + "/v1/chat/completions", header: defaultHeader("test"),
-		timeouts: Timeouts{Headers: 10 * time.Second, Idle: 10 * time.Second}, drain: 250 * time.Millisecond, redact: newRedactor(u)}
+		timeouts: Timeouts{Headers: time.Minute, Idle: time.Minute}, drain: 250 * time.Millisecond, redact: newRedactor(u)}
 }
 
 func attemptOnce(c *client) (*ledger.Row, verdict) {
@@ -86,6 +110,7 @@ const (
 func chunked(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
 
 func TestMisbehavingConnections(t *testing.T) {
+	read := make(chan struct{}, 100)
 	for _, test := range []struct {
 		name   string
 		handle func(c *net.TCPConn, n int) bool
@@ -94,7 +119,7 @@ func TestMisbehavingConnections(t *testing.T) {
 	}{
 		{"g reset after the first token", func(c *net.TCPConn, n int) bool {
 			io.WriteString(c, streamHead+chunked(oneContent))
-			time.Sleep(50 * time.Millisecond)
+			<-read // a reset throws away what wasn't read
 			c.SetLinger(0)
 			return false
 		}, ledger.TransportMid, 1},
@@ -130,7 +155,11 @@ func TestMisbehavingConnections(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			row, _ := attemptOnce(networkClient(t, rawServer(t, test.handle)))
+			var says chan<- struct{}
+			if strings.HasPrefix(test.name, "g reset") {
+				says = read
+			}
+			row, _ := attemptOnce(readingClient(t, rawServer(t, test.handle), says))
 			if row.Outcome != test.want || row.Deltas != test.deltas || row.Reconnects != 0 {
 				t.Errorf("%s (%s), %d deltas, %d reconnects; want %s, %d, 0", row.Outcome, row.Error, row.Deltas, row.Reconnects, test.want, test.deltas)
 			}

@@ -62,9 +62,10 @@ func (s *session) run(ctx context.Context, ready readiness) (*Result, error) {
 		workers.Go(func() { s.work(soft, hard, id) })
 	}
 	workers.Wait()
+	remaining, err := s.remaining(ctx) // of a shared run that may take a while, which is sampled too
 	unwatch()
 	watchers.Wait()
-	return s.finish(ctx)
+	return s.finish(ctx, remaining, err)
 }
 
 // interrupt waits for the user's signal and gives open attempts their grace.
@@ -117,8 +118,7 @@ func (s *session) progress() Progress {
 }
 
 // finish takes the last sample, ends the segment and writes the ledger.
-func (s *session) finish(ctx context.Context) (*Result, error) {
-	remaining, err := s.remaining(ctx)
+func (s *session) finish(ctx context.Context, remaining int64, err error) (*Result, error) {
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err = errors.Join(err, s.lastSample(ctx, final))

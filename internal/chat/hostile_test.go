@@ -80,7 +80,7 @@ func TestHostileTemplates(t *testing.T) {
 				t.Fatalf("no error but %.100q", join(out))
 			}
 			// The machine may be busy; without the deadline these would take minutes to ages.
-			if d := time.Since(start); d > 10*time.Second {
+			if d := time.Since(start); d > time.Minute {
 				t.Errorf("it took %v", d)
 			}
 		})
@@ -173,7 +173,10 @@ func TestStoppingIsReal(t *testing.T) {
 			t.Fatalf("error %v", err)
 		}
 	}
-	if after := runtime.NumGoroutine(); after > before {
-		t.Errorf("%d goroutines before, %d after", before, after)
+	// A timer's own goroutine may be about to end.
+	for until := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("%d goroutines before, %d after", before, runtime.NumGoroutine())
+		}
 	}
 }

@@ -14,7 +14,7 @@ func TestStuckSourceIsLeftBehind(t *testing.T) {
 	release := make(chan struct{})
 	late := make(chan struct{})
 	f := &Facts{WallUS: make(map[string]int64)}
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	stuck := source("pci", func(f *Facts) *PCI { return &f.PCI }, func(p *PCI) *Source { return &p.Source }, func(context.Context, time.Duration) PCI {
 		<-release
@@ -26,7 +26,7 @@ func TestStuckSourceIsLeftBehind(t *testing.T) {
 	})
 	start := time.Now()
 	f.collect(ctx, start, []job{stuck, quick}, time.Second)
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d > 30*time.Second {
 		t.Errorf("took %v", d)
 	}
 	close(release)

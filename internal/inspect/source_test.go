@@ -169,10 +169,12 @@ func TestDockerEngine(t *testing.T) {
 	} {
 		tr := shortRoot(t)
 		engine(t, tr, tc.h)
-		start := time.Now()
-		d := docker(t.Context(), tr, "linux", nil, host, 500*time.Millisecond)
-		if d.Status != tc.want || time.Since(start) > 10*time.Second {
-			t.Errorf("%s: %s %s after %v", name, d.Status, d.Reason, time.Since(start))
+		limit := 30 * time.Second
+		if tc.want == observe.Hung {
+			limit = 500 * time.Millisecond
+		}
+		if d := docker(t.Context(), tr, "linux", nil, host, limit); d.Status != tc.want {
+			t.Errorf("%s: %s %s", name, d.Status, d.Reason)
 		}
 	}
 }
@@ -328,7 +330,7 @@ func TestCanceled(t *testing.T) {
 	start := time.Now()
 	r := Judge(Gather(ctx, Options{Root: t.TempDir(), Env: []string{"PATH="}}))
 	checkReport(t, r)
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d > 30*time.Second {
 		t.Errorf("took %v", d)
 	}
 }

@@ -184,7 +184,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := filepath.Join(o.Out, record.RowsFile)
-	for until := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if info, err := os.Stat(rows); err == nil && info.Size() > 0 {
 			break
 		}

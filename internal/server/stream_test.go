@@ -20,7 +20,7 @@ const goodStream = `{"model":"scripted","stream":true,"stream_options":{"include
 // eventually waits for cond, which others make true.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if cond() {
 			return
 		}
@@ -169,6 +169,7 @@ func TestHeadersWaitForTheFirstChunk(t *testing.T) {
 // TestErrorsInStreams: once headers are out an error is an event, and no [DONE] follows.
 func TestErrorsInStreams(t *testing.T) {
 	usage := Usage{PromptTokens: 1, CompletionTokens: 1}
+	headers := make(chan struct{}) // gets a value when a client has them
 	for name, tt := range map[string]struct {
 		steps []step
 		code  string
@@ -178,14 +179,26 @@ func TestErrorsInStreams(t *testing.T) {
 		"early end":     {[]step{{chunk: Chunk{Text: "a", Usage: usage}}}, "internal_error"},
 		"after the end": {[]step{{chunk: Chunk{Text: "a", Usage: usage}}, {chunk: Chunk{Index: -1, Text: "b"}}}, "internal_error"},
 		"bad index":     {[]step{{chunk: Chunk{Text: "a", Usage: usage}}, {chunk: Chunk{Index: 1, Text: "b"}}}, "internal_error"},
-		"late headers":  {[]step{{delay: 50 * time.Millisecond, err: errors.New("secret detail")}}, "internal_error"},
-		"early headers": {[]step{{delay: 50 * time.Millisecond, err: &RequestError{Message: "m", Code: "c"}}}, "c"},
+		"late headers":  {[]step{{wait: headers, err: errors.New("secret detail")}}, "internal_error"},
+		"early headers": {[]step{{wait: headers, err: &RequestError{Message: "m", Code: "c"}}}, "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newScripted()
 			g.answer = func(Prompt, Sampling) ([]step, error) { return tt.steps, nil }
 			s, ts := start(t, Config{Generators: []Generator{g}, HeaderDelay: 10 * time.Millisecond})
-			status, _, body := post(t, ts.URL+"/v1/chat/completions", goodStream)
+			resp, err := http.Post(ts.URL+"/v1/chat/completions", "application/json", strings.NewReader(goodStream))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if tt.steps[0].wait != nil {
+				headers <- struct{}{}
+			}
+			b, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, body := resp.StatusCode, string(b)
 			tr := readStream(t, strings.NewReader(body), true, true, false)
 			if status != 200 || tr.err != tt.code || tr.done || strings.Contains(body, "secret") {
 				t.Errorf("%d %s", status, body)

@@ -49,10 +49,16 @@ type CleanupOptions struct {
 	Image string
 	// Container is the id in the journal's start_container; empty where it got none.
 	Container string
-	Env       []string // nil means this process's
+	// Asked is when the run was about to ask for its container, where the journal has no word of what came of that; else zero. The engine
+	// may make it after its client has died, so it is looked for until it comes up or AnswerTime has passed since.
+	Asked time.Time
+	Env   []string // nil means this process's
 	// Dry only looks.
 	Dry bool
 }
+
+// AnswerTime is how long an engine may take to make a container: a run doesn't wait longer for it either.
+const AnswerTime = callTimeout
 
 // Cleanup removes the containers that carry a run's label and, where the run pulled it, its image. What another uses stays.
 func Cleanup(ctx context.Context, o CleanupOptions) (Cleaned, error) {
@@ -72,7 +78,11 @@ func Cleanup(ctx context.Context, o CleanupOptions) (Cleaned, error) {
 	if err != nil {
 		return nothing(), err
 	}
-	c := e.clean(ctx, o.Run, o.Container, o.Image, o.Dry)
+	var until time.Time
+	if !o.Asked.IsZero() {
+		until = time.Now().Add(min(AnswerTime, AnswerTime-time.Since(o.Asked))) // also where the clock was set back
+	}
+	c := e.clean(ctx, o.Run, o.Container, o.Image, o.Dry, until)
 	if !c.Complete && !o.Dry {
 		return c, errors.New("cleanup is not proven: " + strings.Join(c.Left, ", "))
 	}
@@ -93,8 +103,9 @@ func (e *engine) of(ctx context.Context, run string) ([]listed, error) {
 	return slices.DeleteFunc(all, func(c listed) bool { return c.Labels[labelRun] != run }), nil
 }
 
-// clean removes what is a run's and looks until the engine lists nothing of it, for at most its patience.
-func (e *engine) clean(ctx context.Context, run, id, image string, dry bool) Cleaned {
+// clean removes what is a run's and looks until the engine lists nothing of it, for at most its patience. A container that the engine may
+// yet make is waited for until then.
+func (e *engine) clean(ctx context.Context, run, id, image string, dry bool, until time.Time) Cleaned {
 	c := nothing()
 	start := time.Now()
 	seen := make(map[string]int)
@@ -123,8 +134,9 @@ func (e *engine) clean(ctx context.Context, run, id, image string, dry bool) Cle
 		} else {
 			quiet = 0
 		}
-		// Twice: a container whose creation was under way when its client died may come up between.
-		if dry || quiet >= 2 || time.Since(start) > e.patience || ctx.Err() != nil {
+		// Twice: what the engine lists while it makes or removes something needn't be all.
+		settled := quiet >= 2 && (len(seen) > 0 || !time.Now().Before(until))
+		if dry || settled || quiet == 0 && time.Since(start) > e.patience || ctx.Err() != nil {
 			for _, x := range all {
 				c.Left = append(c.Left, "container "+x.ID)
 			}

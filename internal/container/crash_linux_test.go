@@ -1,9 +1,11 @@
 package container
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -35,7 +37,7 @@ func crash(text string) {
 		panic(err)
 	}
 	o := testOptions("")
-	o.Arguments, o.Env, o.Images, o.Deadline, o.grace = []string{"play", c.Mode}, c.Env, []Image{c.Image}, time.Millisecond, 2*time.Second
+	o.Arguments, o.Env, o.Images, o.Deadline, o.grace = []string{"play", c.Mode}, c.Env, []Image{c.Image}, time.Millisecond, 4*time.Second
 	o.Journal = &journal{before: func(step string) error {
 		fmt.Println(step)
 		if step == c.At {
@@ -93,6 +95,9 @@ func TestKilledAnywhere(t *testing.T) {
 			}
 			steps := crashed(t, crashing{e.Env, image, c.at, c.after, mode})
 			o := CleanupOptions{Run: testRun, Socket: e.Socket}
+			if c.at == "create_container" && c.after >= 0 {
+				o.Asked = time.Now().Add(10*time.Second - AnswerTime) // the engine may still be at it; where it never was asked, 10 s pass
+			}
 			if slices.Contains(steps, "pull_image") {
 				o.Image = image.Reference()
 			}
@@ -114,6 +119,35 @@ func TestKilledAnywhere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A container that the engine makes after its supervisor was killed, and after anybody would have looked for it, is found too.
+func TestMadeAfterItsSupervisorsEnd(t *testing.T) {
+	e, image := engineWith(t, enginetest.QuietHook)
+	have(t, e, image)
+	killed := make(chan struct{})
+	socket := between(t, e, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if ask(r, http.MethodPost, "/containers/create") {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			<-killed
+			time.Sleep(time.Second) // by now a cleanup looks
+			r = r.WithContext(context.WithoutCancel(r.Context()))
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			w = &recorder{header: make(http.Header)}
+		}
+		next.ServeHTTP(w, r)
+	})
+	asked := time.Now()
+	crashed(t, crashing{[]string{"DOCKER_HOST=unix://" + socket}, image, "create_container", 1000, "hang"})
+	close(killed)
+	got, err := Cleanup(t.Context(), CleanupOptions{Run: testRun, Socket: e.Socket, Asked: asked})
+	if err != nil || !got.Complete || len(got.Containers) != 1 || got.Containers[0].State != "created" || got.Containers[0].Removed != "removed" {
+		t.Errorf("%v: %+v", err, got)
+	}
+	nothingLeft(t, e)
 }
 
 // A container whose supervisor is killed ends by its own deadline, and the engine removes it, with nobody's help.

@@ -35,7 +35,7 @@ func (j *journal) Step(step string, _ int, _ map[string]string, f func() error) 
 func planFor(t *testing.T, e *enginetest.Engine, image Image, mode string, changes ...string) *Plan {
 	t.Helper()
 	o := testOptions(changedFile(t, changes...))
-	o.Arguments, o.Env, o.Images, o.Deadline, o.grace, o.Journal = []string{"play", mode}, e.Env, []Image{image}, 20*time.Second, 2*time.Second, &journal{}
+	o.Arguments, o.Env, o.Images, o.Deadline, o.grace, o.Journal = []string{"play", mode}, e.Env, []Image{image}, 20*time.Second, 4*time.Second, &journal{}
 	p, err := NewPlan(o)
 	if err != nil {
 		t.Fatal(err)

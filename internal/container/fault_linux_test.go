@@ -91,6 +91,7 @@ type fault struct {
 	want   string
 	left   bool // the cleanup can't be proven: the engine refuses it
 	limit  time.Duration
+	stopAt string // the step soon after whose beginning the run is interrupted
 }
 
 // Whatever the engine answers, the run says what was wrong, and nothing stays.
@@ -211,7 +212,7 @@ func TestEngineFaults(t *testing.T) {
 			}
 			return false
 		}, ended: Failed, status: observe.Unknown, want: "no such thing", left: true},
-		{name: "not removed", mode: "hang", f: instead(http.MethodDelete, "", 500, `{"message":"device busy"}`), ended: Interrupted, status: observe.Unknown, left: true, limit: 3 * time.Second},
+		{name: "not removed", mode: "hang", f: instead(http.MethodDelete, "", 500, `{"message":"device busy"}`), ended: Interrupted, status: observe.Unknown, left: true, stopAt: "start_container"},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.play(t, e, image) })
 	}
@@ -234,12 +235,26 @@ func (c fault) play(t *testing.T, e *enginetest.Engine, image Image) {
 		mode = "exit"
 	}
 	p := planFor(t, e, image, mode)
-	p.o.Env, p.o.patience = []string{"DOCKER_HOST=unix://" + socket}, 500*time.Millisecond
+	p.o.Env = []string{"DOCKER_HOST=unix://" + socket}
+	if c.left {
+		p.o.patience = 500 * time.Millisecond
+	}
 	ctx := t.Context()
 	if c.limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.limit)
 		defer cancel()
+	}
+	if c.stopAt != "" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		p.o.Journal.(*journal).before = func(step string) error {
+			if step == c.stopAt {
+				time.AfterFunc(500*time.Millisecond, cancel)
+			}
+			return nil
+		}
 	}
 	o, err := p.Run(ctx)
 	if (err == nil) != (c.ended == Exited) || err != nil && !strings.Contains(err.Error(), c.want) || o.Ended != c.ended || o.Status != c.status {

@@ -73,6 +73,7 @@ type run struct {
 	e     *engine
 	o     *Outcome
 	began time.Time
+	comes time.Time // when a container that the engine was asked for, without an answer, can't come up any more
 }
 
 // Run does what the plan says and takes everything away again, whatever happens and when ctx ends. The error says what kept the
@@ -134,7 +135,7 @@ func (r *run) takeAway() {
 		image = r.p.Image.Reference()
 	}
 	err := r.step("remove_container", map[string]string{"run": r.p.o.Run, "name": r.p.Container, "image": image}, func() error {
-		r.o.Cleanup = r.e.clean(ctx, r.p.o.Run, r.o.ContainerID, image, false)
+		r.o.Cleanup = r.e.clean(ctx, r.p.o.Run, r.o.ContainerID, image, false, r.comes)
 		if !r.o.Cleanup.Complete {
 			return errors.New(strings.Join(r.o.Cleanup.Left, ", "))
 		}
@@ -258,6 +259,9 @@ func (r *run) create() error {
 		Warnings []string
 	}
 	err := r.e.call(context.Background(), callTimeout, http.MethodPost, "/containers/create", r.p.createQuery(), r.p.body, &made)
+	if err != nil && codeOf(err) == 0 {
+		r.comes = time.Now().Add(AnswerTime)
+	}
 	for _, w := range made.Warnings {
 		r.o.Warnings = append(r.o.Warnings, observe.Clip(w))
 	}

@@ -112,7 +112,7 @@ func (r CleanupReport) confirmed(ctx context.Context, o CleanupOptions, s sweepe
 // waitForGuard lets the run's guard finish its own sweep, which takes seconds; one that takes longer is ended.
 func waitForGuard(runID string) {
 	mark := guardVariable + "=" + runID
-	for until := time.Now().Add(25 * time.Second); time.Now().Before(until); time.Sleep(parentPoll) {
+	for until := time.Now().Add(sweepTime + 5*time.Second); time.Now().Before(until); time.Sleep(parentPoll) {
 		if len(carrying(mark)) == 0 {
 			return
 		}

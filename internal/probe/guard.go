@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cotenant/internal/bounded"
+	"cotenant/internal/container"
 	"cotenant/internal/probe/evidence"
 )
 
@@ -16,6 +17,9 @@ const guardTask = "probe-guard"
 
 // guardVariable is in the environment of a run's guard, which is no process that a sweep ends.
 const guardVariable = "COTENANT_PROBE_GUARD"
+
+// sweepTime bounds a guard's sweep: an engine may take container.AnswerTime until it has made what it was asked for.
+const sweepTime = container.AnswerTime + 20*time.Second
 
 type guardRequest struct {
 	Run    string `json:"run"`
@@ -36,7 +40,7 @@ func guard(request []byte, _ *bounded.Reporter) error {
 	if err != nil {
 		os.Exit(1)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
 	defer cancel()
 	// The workers look after their parent as we do.
 	time.Sleep(4 * parentPoll)

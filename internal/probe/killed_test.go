@@ -333,3 +333,16 @@ func TestSweepRemovesHalfMadeFolders(t *testing.T) {
 		}
 	}
 }
+
+// Where the journal has no answer of the engine to what it was asked to make, the sweep knows since when it may come.
+func TestSweepKnowsAnUnansweredEngine(t *testing.T) {
+	at := "2026-01-01T00:00:00.000000Z"
+	asked := evidence.Entry{Step: "create_container", Phase: evidence.Begin, Time: at, Detail: map[string]string{"socket": "/s"}}
+	answered := evidence.Entry{Step: "create_container", Phase: evidence.End, Time: at}
+	if s := newSweeper("r", []evidence.Entry{asked}, nil); s.engine == nil || s.engine.Asked.Format("2006-01-02T15:04:05.000000Z") != at {
+		t.Errorf("without an answer: %+v", s.engine)
+	}
+	if s := newSweeper("r", []evidence.Entry{asked, answered}, nil); s.engine == nil || !s.engine.Asked.IsZero() {
+		t.Errorf("with an answer: %+v", s.engine)
+	}
+}

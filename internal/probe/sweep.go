@@ -125,6 +125,12 @@ func (s *sweeper) engineStep(e evidence.Entry) {
 		s.engine.Socket = e.Detail["socket"]
 		s.engine.Image = cmp.Or(e.Detail["image"], s.engine.Image)
 	}
+	if s.engine != nil && e.Step == "create_container" {
+		s.engine.Asked = time.Time{} // an answer came
+		if at, err := time.Parse(time.RFC3339, e.Time); err == nil && e.Phase == evidence.Begin {
+			s.engine.Asked = at
+		}
+	}
 	if s.engine != nil && e.Phase == evidence.Begin && e.Step == "start_container" {
 		s.engine.Container = e.Detail["id"]
 	}

@@ -111,7 +111,7 @@ func start(hook Hook) (*Engine, error) {
 			<-ended
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if c, err := net.Dial("unix", e.Socket); err == nil {
 			c.Close()
 			return e, nil

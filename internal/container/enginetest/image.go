@@ -109,35 +109,51 @@ func startRegistry() (*Registry, error) {
 		return nil, err
 	}
 	r := &Registry{root: root, stop: func() {}}
+	// Between the choice of a port and the registry's own listening another program may take it.
+	for range 5 {
+		if err = r.start(); err == nil {
+			return r, nil
+		}
+	}
+	r.Stop()
+	return nil, err
+}
+
+// start starts the registry on a port that was free a moment ago, and returns when it answers.
+func (r *Registry) start() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		r.Stop()
-		return nil, err
+		return err
 	}
 	r.Address = l.Addr().String()
 	l.Close()
-	config := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %s}\n", filepath.Join(root, "data"), r.Address)
-	file := filepath.Join(root, "config.yml")
+	config := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %s}\n", filepath.Join(r.root, "data"), r.Address)
+	file := filepath.Join(r.root, "config.yml")
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-		r.Stop()
-		return nil, err
+		return err
 	}
 	cmd := exec.Command("docker-registry", "serve", file)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "OTEL_TRACES_EXPORTER=none"}
 	ended, err := background(cmd)
 	if err != nil {
-		r.Stop()
-		return nil, err
+		return err
 	}
 	r.stop = func() { _ = cmd.Process.Kill(); <-ended }
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if resp, err := http.Get("http://" + r.Address + "/v2/"); err == nil {
 			resp.Body.Close()
-			return r, nil
+			if resp.StatusCode == http.StatusOK && resp.Header.Get("Docker-Distribution-Api-Version") != "" {
+				return nil
+			}
+		}
+		select {
+		case <-ended:
+			return errors.New("docker-registry ended")
+		default:
 		}
 		if time.Now().After(deadline) {
-			r.Stop()
-			return nil, errors.New("docker-registry doesn't answer")
+			r.stop()
+			return errors.New("docker-registry doesn't answer")
 		}
 	}
 }

@@ -13,6 +13,8 @@
 #define DYNAMIC_SHARED(ALIGN) extern __shared__ __attribute__((aligned(ALIGN))) u8 dynamic[]
 #define DEV static __attribute__((device)) __inline__ __attribute__((always_inline))
 
+#define MEMBER __attribute__((device)) __inline__ __attribute__((always_inline))
+
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -77,6 +79,9 @@ DEV u16 f32_bf16(float f) { return (u16)pack_bf16(f, 0.0f); }
 // A binary16 number.
 DEV float f16_f32(u16 h) { float v; asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h)); return v; }
 
+// Bytes of b (numbers 4 to 7) and a (0 to 3): a digit of SELECT each, the lowest byte's last.
+template <u32 SELECT> DEV u32 permute(u32 a, u32 b) { u32 r; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "n"(SELECT)); return r; }
+
 // Loads of what is read once and never written while the kernel runs.
 DEV u32x4 load_once(const void *p) {
   u32x4 v;
@@ -86,6 +91,15 @@ DEV u32x4 load_once(const void *p) {
 DEV u32x2 load_once8(const void *p) {
   u32x2 v;
   asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+}
+
+// The same, of what neighbours read again.
+DEV u32 load_word(const void *p) { u32 v; asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
+DEV u32 load_half(const void *p) { u16 v; asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(v) : "l"(p)); return v; }
+DEV u32x2 load_pair(const void *p) {
+  u32x2 v;
+  asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
   return v;
 }
 

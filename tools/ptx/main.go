@@ -40,6 +40,22 @@ var modules = []module{
 	{"sample.cu", "sm_80", "ptx78"},
 	{"sample.cu", "sm_90a", "ptx80"},
 	{"interfere.cu", "sm_80", "ptx78"},
+	{"quant_q8_0.cu", "sm_80", "ptx78"},
+	{"quant_q8_0.cu", "sm_90a", "ptx80"},
+	{"quant_q4_0.cu", "sm_80", "ptx78"},
+	{"quant_q4_0.cu", "sm_90a", "ptx80"},
+	{"quant_q4_1.cu", "sm_80", "ptx78"},
+	{"quant_q4_1.cu", "sm_90a", "ptx80"},
+	{"quant_q5_0.cu", "sm_80", "ptx78"},
+	{"quant_q5_0.cu", "sm_90a", "ptx80"},
+	{"quant_q5_1.cu", "sm_80", "ptx78"},
+	{"quant_q5_1.cu", "sm_90a", "ptx80"},
+	{"quant_q4_k.cu", "sm_80", "ptx78"},
+	{"quant_q4_k.cu", "sm_90a", "ptx80"},
+	{"quant_q5_k.cu", "sm_80", "ptx78"},
+	{"quant_q5_k.cu", "sm_90a", "ptx80"},
+	{"quant_q6_k.cu", "sm_80", "ptx78"},
+	{"quant_q6_k.cu", "sm_90a", "ptx80"},
 }
 
 func main() {

@@ -1,7 +1,7 @@
 // Package cuda runs a model's operations on an NVIDIA GPU of compute capability 8.0 or later. It needs the driver's libcuda and
 // nothing else: kernels are PTX that the program carries and the driver compiles.
 //
-// Numbers: weights, keys, values and the inputs and outputs of matrix products are bf16, except for the logits; the residual
+// Numbers: weights (expanded, where they are quantised), keys, values and the inputs and outputs of matrix products are bf16, except for the logits; the residual
 // stream, logits, sums, norms' scales and biases are float32. A Buffer of n elements has n × 4 bytes, and holds what its last
 // writer wrote.
 //
@@ -38,7 +38,9 @@ type Options struct {
 	Rows int
 	// NoGraphs launches every kernel by itself.
 	NoGraphs bool
-	Log      *slog.Logger // nil: nothing is logged
+	// Expand makes quantised weights bf16 when they are loaded. Results are the same, to the bit.
+	Expand bool
+	Log    *slog.Logger // nil: nothing is logged
 }
 
 const defaultRows = 256
@@ -61,7 +63,8 @@ type gpu struct {
 	attending attending
 	maps      maps
 	narrowed  scratch // inputs of products, as bf16
-	err       error   // first of this step
+	expansion expansion
+	err       error // first of this step
 	closed    bool
 }
 

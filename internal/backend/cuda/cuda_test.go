@@ -12,6 +12,7 @@ import (
 	"cotenant/internal/gputest"
 	"cotenant/internal/testenv"
 	"cotenant/internal/weights"
+	"cotenant/internal/weights/weightstest"
 )
 
 func TestMain(m *testing.M) {
@@ -92,6 +93,27 @@ type shape struct {
 	heads, kvHeads, dim, hidden, ffn, vocab int
 	bias, norms, interleaved                bool
 	ropeDim                                 int
+	// formats of the matrices: the first of the embedding and of all but the last rows of others, which have the last; none: bf16.
+	formats []weights.DType
+}
+
+// parts makes a matrix's tensors; tail is how many rows are a part of their own.
+func (s *shape) parts(rng *rand.Rand, rows, cols, tail int, spread float64) []weights.Tensor {
+	if len(s.formats) == 0 {
+		return []weights.Tensor{tensor(rng, rows, cols, spread)}
+	}
+	one := func(rows int, t weights.DType) weights.Tensor {
+		v := make([]float32, rows*cols)
+		for i := range v {
+			v[i] = float32(rng.NormFloat64() * spread)
+		}
+		return weightstest.Float32("random", t, v, rows, cols)
+	}
+	all := []weights.Tensor{one(rows-tail, s.formats[0])}
+	if tail > 0 {
+		all = append(all, one(tail, s.formats[len(s.formats)-1]))
+	}
+	return all
 }
 
 func newLayer(t testing.TB, be backend.Backend, s shape, rows, pages int) *layer {
@@ -105,8 +127,8 @@ func newLayer(t testing.TB, be backend.Backend, s shape, rows, pages int) *layer
 			t.Fatal(err)
 		}
 	}
-	matrix := func(rows, cols int) backend.Matrix {
-		m, err := be.Matrix(tensor(rng, rows, cols, 1/math.Sqrt(float64(cols))))
+	matrix := func(rows, cols, tail int) backend.Matrix {
+		m, err := be.Matrix(s.parts(rng, rows, cols, tail, 1/math.Sqrt(float64(cols)))...)
 		check(err)
 		return m
 	}
@@ -116,10 +138,10 @@ func newLayer(t testing.TB, be backend.Backend, s shape, rows, pages int) *layer
 		return v
 	}
 	var err error
-	l.embed, err = be.Matrix(tensor(rng, s.vocab, s.hidden, 1))
+	l.embed, err = be.Matrix(s.parts(rng, s.vocab, s.hidden, 0, 1)...)
 	check(err)
-	l.qkv, l.out = matrix(l.a.QKVWidth(), s.hidden), matrix(s.hidden, s.heads*s.dim)
-	l.gateUp, l.down = matrix(2*s.ffn, s.hidden), matrix(s.hidden, s.ffn)
+	l.qkv, l.out = matrix(l.a.QKVWidth(), s.hidden, s.kvHeads*s.dim), matrix(s.hidden, s.heads*s.dim, 0)
+	l.gateUp, l.down = matrix(2*s.ffn, s.hidden, s.ffn), matrix(s.hidden, s.ffn, 8)
 	l.norm = vec(s.hidden)
 	if s.bias {
 		l.bias = vec(l.a.QKVWidth())
@@ -290,6 +312,17 @@ func TestLayer(t *testing.T) {
 // A row's logits are the same, bit for bit, however many rows decode beside it and whether prompts do too.
 func TestRowsAreIndependent(t *testing.T) {
 	s := shapes["qwen2"]
+	t.Run("bf16", func(t *testing.T) { rowsAreIndependent(t, s) })
+	for _, f := range []weights.DType{weights.Q8_0, weights.Q4_1} {
+		s.formats = []weights.DType{f}
+		t.Run(f.String(), func(t *testing.T) { rowsAreIndependent(t, s) })
+	}
+	s = shapes["qwen3"]
+	s.formats = []weights.DType{weights.Q4K, weights.Q6K}
+	t.Run("Q4_K and Q6_K", func(t *testing.T) { rowsAreIndependent(t, s) })
+}
+
+func rowsAreIndependent(t *testing.T, s shape) {
 	const rows, pages = 140, 200
 	g := open(t, Options{Rows: 128})
 	l := newLayer(t, g, s, rows, pages)

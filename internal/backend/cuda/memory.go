@@ -86,7 +86,7 @@ func (m *memory) close() error {
 func (g *gpu) Memory() []backend.Memory {
 	out := []backend.Memory{}
 	own := g.graphs.bytes
-	for _, kind := range []string{"weights", "kv", "rope", "activations", "workspace"} {
+	for _, kind := range []string{"weights", quantizedMemory, "kv", "rope", "activations", "workspace"} {
 		out = append(out, backend.Memory{Kind: kind, Bytes: g.mem.bytes[kind]})
 		own += g.mem.bytes[kind]
 	}
@@ -101,6 +101,9 @@ func (g *gpu) Memory() []backend.Memory {
 
 // KVBudget implements backend.Budgeter: nine tenths of what is free, less room for graphs.
 func (g *gpu) KVBudget() (int64, error) {
+	if err := g.makeRoom(); err != nil {
+		return 0, fmt.Errorf("cuda backend: %w", err)
+	}
 	free, _, err := g.d.MemoryInfo()
 	if err != nil {
 		return 0, fmt.Errorf("cuda backend: free memory: %w", err)
@@ -183,6 +186,9 @@ func (g *gpu) KVBytes(c backend.KVConfig) int64 { return kvBytes(c) }
 func (g *gpu) KV(c backend.KVConfig) (backend.KV, error) {
 	if c.Layers < 1 || c.KVHeads < 1 || c.HeadDim < 1 || c.PageSize < 1 || c.Pages < 1 || int64(c.Pages)*int64(c.PageSize) > 1<<31-1 {
 		return nil, fmt.Errorf("cuda backend: KV memory of shape %+v", c)
+	}
+	if err := g.makeRoom(); err != nil {
+		return nil, fmt.Errorf("cuda backend: %w", err)
 	}
 	p, err := g.mem.alloc("kv", kvBytes(c))
 	if err != nil {

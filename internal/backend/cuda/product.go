@@ -46,6 +46,7 @@ func (g *gpu) buildMatMul(p *program, o, activated *op) error {
 	}
 	// The sums of rows that decode have the same order as in a step without prompts.
 	sliced := g.sliced(o)
+	expanded := false
 	for _, part := range []struct {
 		first, rows int
 		order       kernels.Order
@@ -55,6 +56,20 @@ func (g *gpu) buildMatMul(p *program, o, activated *op) error {
 		}
 		from := operand{x.p + driver.Pointer(2*part.first*K), x.rows - part.first}
 		to := dst + driver.Pointer(size*part.first*width)
+		if o.m.quantized() {
+			if done, err := g.direct(p, o, from, to, part.rows, part.order, mode); err != nil || done {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+			if !expanded {
+				if err := g.expand(p, o.m); err != nil {
+					return err
+				}
+				expanded = true
+			}
+		}
 		if err := g.product(p, o, from, to, part.rows, part.order, mode); err != nil {
 			return err
 		}
@@ -97,7 +112,7 @@ func (g *gpu) activates(ops []op, i int) bool {
 		return false
 	}
 	o, s := &ops[i], &ops[i+1]
-	return s.kind == opSwiGLU && s.src == o.dst && !o.accumulate && !o.wide && o.m.rows == 2*s.n && s.rows == o.rows && s.n%8 == 0 && o.m.cols%8 == 0 &&
+	return s.kind == opSwiGLU && s.src == o.dst && !o.accumulate && !o.wide && o.m.rows == 2*s.n && len(o.m.segments) < 2 && s.rows == o.rows && s.n%8 == 0 && o.m.cols%8 == 0 &&
 		unread(ops[i+2:], o.dst)
 }
 
@@ -125,7 +140,7 @@ func (g *gpu) buildNormed(p *program, ops []op, i int) (int, error) {
 		return -1, nil
 	}
 	norm, o, last := &ops[i], &ops[i+1], i+1
-	if o.kind != opMatMul || o.src != norm.dst || norm.src == norm.dst || o.rows != norm.rows || o.m.cols != norm.n || g.sliced(o) != o.rows ||
+	if o.kind != opMatMul || o.m.quantized() || o.src != norm.dst || norm.src == norm.dst || o.rows != norm.rows || o.m.cols != norm.n || g.sliced(o) != o.rows ||
 		o.m.rows%8 != 0 || o.m.cols%8 != 0 || !unread(ops[i+2:], norm.dst) {
 		return -1, nil
 	}

@@ -15,6 +15,7 @@ type program struct {
 	names    []string // of their kernels
 	used     int      // of launches
 	runs     int
+	serial   bool // the next launch begins when the ones before have ended
 	exec     driver.GraphExec
 }
 
@@ -242,7 +243,7 @@ func (g *gpu) build(p *program, ops []op) error {
 }
 
 // add appends a launch of a kernel to a program. Every kernel but a program's first may begin before the one in front of it has
-// ended, and waits by itself.
+// ended, and waits by itself, but for one behind a program's serial.
 func (g *gpu) add(p *program, name string, grid, block [3]uint32, shared uint32) (*driver.Launch, error) {
 	f, err := g.kernels.function(g.d, name)
 	if err != nil {
@@ -260,9 +261,10 @@ func (g *gpu) add(p *program, name string, grid, block [3]uint32, shared uint32)
 	}
 	p.names[p.used] = name
 	l := p.launches[p.used].Reset(f, grid, block, shared)
-	if p.used > 0 && g.sm == 90 {
+	if p.used > 0 && g.sm == 90 && !p.serial {
 		l.Dependent()
 	}
+	p.serial = false
 	p.used++
 	return l, nil
 }
@@ -272,6 +274,9 @@ func grid(x, y int) [3]uint32 { return [3]uint32{uint32(x), uint32(y), 1} }
 func threads(n int) [3]uint32 { return [3]uint32{uint32(n), 1, 1} }
 
 func (g *gpu) buildEmbed(p *program, o *op) error {
+	if o.m.quantized() {
+		return g.embedQuantized(p, o)
+	}
 	l, err := g.add(p, "embed", grid(o.rows, 1), threads(256), 0)
 	if err != nil {
 		return err

@@ -50,6 +50,11 @@ func (t *kernelTable) load(d *driver.Driver, name string) error {
 	return nil
 }
 
+func (t *kernelTable) has(name string) bool {
+	_, ok := t.modules[name]
+	return ok
+}
+
 func (t *kernelTable) function(d *driver.Driver, name string) (driver.Function, error) {
 	if f, ok := t.functions[name]; ok {
 		return f, nil

@@ -12,10 +12,11 @@ import (
 	"cotenant/internal/weights"
 )
 
-// matrix implements backend.Matrix: [rows, cols] bf16.
+// matrix implements backend.Matrix: [rows, cols] bf16, or segments of rows that stay quantised.
 type matrix struct {
-	p             driver.Pointer
+	p             driver.Pointer // of segments: where they are expanded to, 0 until they are
 	rows, cols    int
+	segments      []segment
 	plain, paired uint64 // tensor maps in device memory, of the matrix and of a gate and up; 0: not made yet
 }
 
@@ -30,8 +31,8 @@ type vector struct {
 
 func (v *vector) Len() int { return v.n }
 
-// Matrix implements backend.Backend. Whatever the parts' formats, the device holds bf16: F32 and F16 are rounded there, quantised
-// formats are expanded on the host.
+// Matrix implements backend.Backend. Quantised parts stay so; a matrix with others among them, or with rows that are no multiple of 8, is
+// bf16 on the device: F32 and F16 are rounded there, quantised formats are expanded on the host.
 func (g *gpu) Matrix(parts ...weights.Tensor) (backend.Matrix, error) {
 	if len(parts) == 0 || len(parts[0].Shape) != 2 {
 		return nil, errors.New("cuda backend: a matrix needs parts with two dimensions")
@@ -44,6 +45,12 @@ func (g *gpu) Matrix(parts ...weights.Tensor) (backend.Matrix, error) {
 		m.rows += t.Shape[0]
 	}
 	g.step.loaded = false
+	if m.segments = g.segmentsOf(parts); m.quantized() {
+		if err := g.loadSegments(m, parts); err != nil {
+			return nil, fmt.Errorf("cuda backend: %w", err)
+		}
+		return m, nil
+	}
 	var err error
 	if m.p, err = g.mem.alloc("weights", 2*int64(m.rows)*int64(m.cols)); err != nil {
 		return nil, fmt.Errorf("cuda backend: %w", err)
@@ -171,7 +178,10 @@ func (g *gpu) settle() error {
 	if err := g.d.Synchronize(); err != nil {
 		return err
 	}
-	return g.unstage()
+	if err := g.unstage(); err != nil {
+		return err
+	}
+	return g.makeRoom()
 }
 
 // unstage frees the staging memory.

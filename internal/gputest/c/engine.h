@@ -285,6 +285,7 @@ static CUresult run_attend_rope(struct node *k) {
     return 0;
 }
 
+#include "quantized.h"
 #include "sample.h"
 
 static int run_engine(struct node *k, CUresult *code) {
@@ -305,6 +306,7 @@ static int run_engine(struct node *k, CUresult *code) {
     else if (starts(name, "attend_one_") || starts(name, "attend_cluster_")) *code = run_attend(k, 0);
     else if (starts(name, "attend_rope_")) *code = run_attend_rope(k);
     else if (starts(name, "attend_many_")) *code = run_attend(k, 1);
+    else if (run_quantized(k, code)) return 1;
     else return run_sampling(k, code);
     return 1;
 }

@@ -3,8 +3,6 @@
 #include "hopper.cuh"
 #include "rope.cuh"
 
-DEV float shfl(float v, int lane) { return __nvvm_shfl_sync_idx_f32(0xffffffffu, v, lane, 31); }
-
 constexpr int WARPS = 8, HEADS = 8, BLOCK = 16, SPLIT = 256, SPLITS = 16;
 
 // What a block has found for its part of the tokens: of each head the highest score, the sum of the weights, and the weighted sum
@@ -94,7 +92,7 @@ template <int D> DEV void put_own(u32 to, int r, const u16 *own) {
   const int lane = TID & 31;
   if (lane < D / 8) {
     const u32x4 v = load_shared16(shared_address(own) + lane * 16);
-    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + r * D * 2 + swizzle(r, lane) * 16), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    store_shared16(to + r * D * 2 + swizzle(r, lane) * 16, v);
   }
   __nvvm_bar_warp_sync(0xffffffffu);
 }
@@ -251,16 +249,12 @@ template <int D, int STAGES, bool CLUSTER, bool ROPE> DEV void attend_one(const 
   __syncthreads();
   for (int e = TID; e < (int)sizeof(found) / 4; e += 32 * WARPS) mine_at[e] = ((float *)&found)[e];
   // Every thread's part is visible to the GPU before the block counts as arrived.
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  fence_gpu();
   __syncthreads();
-  if (TID == 0) {
-    u32 n;
-    asm volatile("atom.global.acq_rel.gpu.add.u32 %0, [%1], 1;" : "=r"(n) : "l"(arrived + slot) : "memory");
-    before = n;
-  }
+  if (TID == 0) before = count_up(arrived + slot);
   __syncthreads();
   if ((int)before != parts - 1) return;
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  fence_gpu();
   if (TID == 0) arrived[slot] = 0;
   const Found<D> *all = partial + slot * SPLITS;
   for (int e = TID; e < mine * D; e += 32 * WARPS) {

@@ -36,15 +36,6 @@ DEV u32x2 half_of(u32x4 v, int h) { return h ? (u32x2){v.z, v.w} : (u32x2){v.x, 
 // meet every bank once.
 DEV int swizzle(int r, int c) { return (c & ~7) | ((c & 7) ^ ((r & 1) << 2 | (r >> 1 & 3))); }
 
-DEV void load_transposed(u32 (&r)[4], u32 address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
-}
-DEV u32x4 load_shared16(u32 address) {
-  u32x4 v;
-  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
-  return v;
-}
-
 // The kernels' first parameters.
 #define ARGUMENTS                                                                                                                \
   const u16 *qkv, u16 *out, const u16 *cache, const int *tables, const int *row, const int *rows, const int *past, int max_pages, \

@@ -11,9 +11,9 @@ import (
 	"cotenant/internal/testenv"
 )
 
-// The CUDA C of the products, compiled for the CPU with headers that play warps, blocks, clusters and the tensor memory accelerator
-// (testdata/host): every kernel against float64, and to the bit against the others of its order.
-func TestProductsOnHost(t *testing.T) {
+// The CUDA C of products, norms and attention, compiled for the CPU with headers that play warps, blocks, clusters and the tensor memory
+// accelerator (testdata/host): every kernel against float64, and to the bit against those that must have the same results.
+func TestKernelsOnHost(t *testing.T) {
 	clang := testenv.Need(t, "clang++-19", "apt install clang-19: the kernels' compiler")
 	dir := t.TempDir()
 	for _, pattern := range []string{"*.cu", "*.cuh", "testdata/host/*"} { // the last ones replace headers
@@ -31,14 +31,18 @@ func TestProductsOnHost(t *testing.T) {
 			}
 		}
 	}
-	program := filepath.Join(dir, "products")
-	cmd := exec.Command(clang, "-std=c++20", "-O1", "-ffp-contract=off", "-static", "-w", "-I", filepath.Join("..", "gputest", "c"), "-o", program, filepath.Join(dir, "products.cpp"))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	for _, name := range []string{"products", "attention"} {
+		t.Run(name, func(t *testing.T) {
+			program := filepath.Join(dir, name)
+			cmd := exec.Command(clang, "-std=c++20", "-O1", "-ffp-contract=off", "-static", "-w", "-I", filepath.Join("..", "gputest", "c"), "-o", program, program+".cpp")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			out, err := exec.Command(program).CombinedOutput()
+			if err != nil {
+				t.Errorf("%v", err)
+			}
+			t.Logf("%s", out)
+		})
 	}
-	out, err := exec.Command(program).CombinedOutput()
-	if err != nil {
-		t.Errorf("%v", err)
-	}
-	t.Logf("%s", out)
 }

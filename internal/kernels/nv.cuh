@@ -48,6 +48,7 @@ DEV u32 warp_sum(u32 v) {
 }
 
 DEV float shfl_xor(float v, int mask) { return __nvvm_shfl_sync_bfly_f32(0xffffffffu, v, mask, 31); }
+DEV float shfl(float v, int lane) { return __nvvm_shfl_sync_idx_f32(0xffffffffu, v, lane, 31); }
 // All 32 lanes get the sum of all lanes' v, or the maximum; a NaN is no maximum.
 DEV float warp_sum(float v) {
 #pragma unroll
@@ -101,6 +102,15 @@ DEV u32x2 load_pair(const void *p) {
   u32x2 v;
   asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
   return v;
+}
+
+// What the thread wrote before is visible to the GPU to whoever sees what it writes after.
+DEV void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+// Adds 1 and returns what was there; orders as fence_gpu.
+DEV u32 count_up(u32 *p) {
+  u32 n;
+  asm volatile("atom.global.acq_rel.gpu.add.u32 %0, [%1], 1;" : "=r"(n) : "l"(p) : "memory");
+  return n;
 }
 
 // Programmatic dependent launch: dependents_may_launch lets the next kernel of the stream begin, which has to call

@@ -23,4 +23,15 @@ DEV void copy_async(u32 dst, const void *src, bool valid) {
 DEV void copy_async_commit() {}
 template <int N> DEV void copy_async_wait() {}
 DEV u32x2 load_shared8(u32 address) { return aligned<u32x2>(shared_at(address)); }
+DEV u32x4 load_shared16(u32 address) { return aligned<u32x4>(shared_at(address)); }
+DEV void store_shared16(u32 address, u32x4 v) { *(u32x4 *)shared_at(address) = v; }
+DEV void load_transposed(u32 (&r)[4], u32 address) {
+  memcpy(r, of_warp(&address, 1, [](Warp &w) {
+    const u8 *row[32];
+    uint32_t d[32][4];
+    for (int i = 0; i < 32; i++) row[i] = shared_at(w.in[i][0]);
+    ptx_ldmatrix(d[0], row, 4, 1);
+    for (int i = 0; i < 32; i++) memcpy(w.out[i], d[i], 16);
+  }), 16);
+}
 #endif

@@ -56,7 +56,7 @@ static Block blocks[8], *block;
 static Fiber *fiber;
 static void *scheduler;
 static int cluster_turn;
-static u32 grid_x, grid_y, block_x, block_y_now, cluster_blocks;
+static u32 grid_x, grid_y, block_x, now_y, now_z, cluster_blocks;
 static const std::function<void()> *kernel;
 
 // Saves the registers that a call keeps and the stack, and takes up another.
@@ -74,8 +74,8 @@ static void begin_fiber() {
 #define TID (fiber->tid)
 #define NTID block_x
 #define CTAID (block->x)
-#define CTAID_Y block_y_now
-#define CTAID_Z 0u
+#define CTAID_Y now_y
+#define CTAID_Z now_z
 #define NCTAID grid_x
 #define NCTAID_Y grid_y
 
@@ -118,34 +118,35 @@ static void run_block(Block &b) {
 }
 
 // Runs a grid. Shared memory begins as NaN.
-static void launch(u32 gx, u32 gy, u32 threads, u32 cluster, const std::function<void()> &f) {
+static void launch(u32 gx, u32 gy, u32 gz, u32 threads, u32 cluster, const std::function<void()> &f) {
   constexpr size_t STACK = 64 << 10;
   static std::vector<char *> stacks;
   while (stacks.size() < threads * cluster) stacks.push_back((char *)aligned_alloc(16, STACK));
   grid_x = gx, grid_y = gy, block_x = threads, cluster_blocks = cluster, kernel = &f;
-  for (block_y_now = 0; block_y_now < gy; block_y_now++)
-    for (u32 first = 0; first < gx; first += cluster) {
-      memset(__start_shared, 0xff, __stop_shared - __start_shared);
-      for (u32 k = 0; k < cluster; k++) {
-        Block &b = blocks[k];
-        b.x = first + k, b.alive = threads, b.at_cluster = 0, b.meeting = {};
-        for (Warp &w : b.warps) w.meeting = {};
-        b.shared.assign(cluster > 1 ? __stop_shared - __start_shared : 0, 0xff);
-        b.fibers.resize(threads);
-        for (u32 i = 0; i < threads; i++) {
-          void **top = (void **)(stacks[k * threads + i] + STACK) - 1;
-          *--top = (void *)begin_fiber;
-          for (int r = 0; r < 6; r++) *--top = nullptr;
-          b.fibers[i] = {top, i, false};
+  for (now_z = 0; now_z < gz; now_z++)
+    for (now_y = 0; now_y < gy; now_y++)
+      for (u32 first = 0; first < gx; first += cluster) {
+        memset(__start_shared, 0xff, __stop_shared - __start_shared);
+        for (u32 k = 0; k < cluster; k++) {
+          Block &b = blocks[k];
+          b.x = first + k, b.alive = threads, b.at_cluster = 0, b.meeting = {};
+          for (Warp &w : b.warps) w.meeting = {};
+          b.shared.assign(cluster > 1 ? __stop_shared - __start_shared : 0, 0xff);
+          b.fibers.resize(threads);
+          for (u32 i = 0; i < threads; i++) {
+            void **top = (void **)(stacks[k * threads + i] + STACK) - 1;
+            *--top = (void *)begin_fiber;
+            for (int r = 0; r < 6; r++) *--top = nullptr;
+            b.fibers[i] = {top, i, false};
+          }
+        }
+        for (int alive = 1; alive;) {
+          alive = 0;
+          for (u32 k = 0; k < cluster; k++) run_block(blocks[k]), alive += blocks[k].alive;
+          cluster_turn++;
+          for (u32 k = 0; k < cluster; k++) blocks[k].at_cluster = 0;
         }
       }
-      for (int alive = 1; alive;) {
-        alive = 0;
-        for (u32 k = 0; k < cluster; k++) run_block(blocks[k]), alive += blocks[k].alive;
-        cluster_turn++;
-        for (u32 k = 0; k < cluster; k++) blocks[k].at_cluster = 0;
-      }
-    }
 }
 
 static float as_float(u32 u) { return __builtin_bit_cast(float, u); }
@@ -154,6 +155,10 @@ static u32 shfl_word(u32 v, int mask) {
   return *of_warp(&v, 1, [mask](Warp &w) { for (int i = 0; i < 32; i++) w.out[i][0] = w.in[i ^ mask][0]; });
 }
 #define __nvvm_shfl_sync_bfly_i32(all, v, mask, c) ((int)shfl_word((u32)(v), mask))
+DEV float shfl(float v, int lane) {
+  const u32 in[2] = {as_word(v), (u32)lane};
+  return as_float(*of_warp(in, 2, [](Warp &w) { for (int i = 0; i < 32; i++) w.out[i][0] = w.in[w.in[i][1]][0]; }));
+}
 #define __nvvm_bar_warp_sync(all) ((void)shfl_word(0, 0))
 DEV float shfl_xor(float v, int mask) { return as_float(shfl_word(as_word(v), mask)); }
 DEV float warp_sum(float v) {
@@ -181,6 +186,8 @@ template <class T> static T aligned(const void *p) {
 }
 DEV u32x4 load_once(const void *p) { return aligned<u32x4>(p); }
 DEV u32x2 load_once8(const void *p) { return aligned<u32x2>(p); }
+DEV void fence_gpu() {}
+DEV u32 count_up(u32 *p) { return (*p)++; }
 DEV void dependents_may_launch() {}
 DEV void wait_for_earlier() {}
 // The program is linked so that its own memory lies below 4 GiB.

@@ -107,7 +107,7 @@ using Norm = void(u16 *, const float *, const float *, i32, float);
 static void norm_rows(Operands &o) {
   static Norm *const norms[] = {light::rms_norm_1, light::rms_norm_2, light::rms_norm_4, light::rms_norm_8};
   Norm *norm = norms[o.K <= 1024 ? 0 : o.K <= 2048 ? 1 : o.K <= 4096 ? 2 : 3];
-  launch(o.M, 1, 256, 1, [&] { norm(o.x.data(), o.wide.data(), o.norm.data(), o.K, EPS); });
+  launch(o.M, 1, 1, 256, 1, [&] { norm(o.x.data(), o.wide.data(), o.norm.data(), o.K, EPS); });
   for (int m = 0; m < o.M; m++) {
     double squares = 0;
     for (int k = 0; k < o.K; k++) squares += (double)o.wide[m * o.K + k] * o.wide[m * o.K + k];
@@ -129,7 +129,7 @@ static void test_few(const Call &c, const vector<u8> &want) {
     const int tiles = (o.N + k.rows - 1) / k.rows;
     for (int blocks : {tiles, tiles > 3 ? 2 : 1})
       c.same(k.name, c.run(k.name, [&](void *to) {
-        launch(blocks, 1, 256, 1, [&] { k.kernel(o.x.data(), o.w.data(), to, c.bias(), c.rows, o.N, o.K, c.mode); });
+        launch(blocks, 1, 1, 256, 1, [&] { k.kernel(o.x.data(), o.w.data(), to, c.bias(), c.rows, o.N, o.K, c.mode); });
       }), want);
   }
   const int quads = o.K <= 1024 ? 1 : o.K <= 2048 ? 2 : o.K <= 4096 ? 4 : 8, tiles = (o.N + 128 / slices(o.K) - 1) / (128 / slices(o.K));
@@ -137,7 +137,7 @@ static void test_few(const Call &c, const vector<u8> &want) {
   Normed *const kernel = slices(o.K) == 4 ? few::skinny_norm_4 : few::skinny_norm_8;
   for (int blocks : {tiles, tiles > 3 ? 2 : 1})
     c.same("skinny_norm", c.run("skinny_norm", [&](void *to) {
-      launch(blocks, 1, 256, 1, [&] { kernel(o.wide.data(), o.w.data(), to, c.bias(), c.rows, o.N, o.K, c.mode, o.norm.data(), EPS); });
+      launch(blocks, 1, 1, 256, 1, [&] { kernel(o.wide.data(), o.w.data(), to, c.bias(), c.rows, o.N, o.K, c.mode, o.norm.data(), EPS); });
     }), want);
 }
 
@@ -166,7 +166,7 @@ static void test_hopper(const Call &c, const vector<u8> &want) {
       if (k.form == hopper::CLUSTER ? cluster == 1 || (int)cluster > slices(o.K) || (o.K > 256 && cluster == 2) : cluster > 1) continue;
       const u32 blocks = k.form == hopper::CLUSTER ? tiles * cluster : tiles > 1 ? tiles - 1 : 1;
       const vector<u8> got = c.run(k.name, [&](void *to) {
-        launch(blocks, 1, k.w * 2 + 128, cluster, [&] { k.kernel(&x, &w, to, c.bias(), c.rows, o.N, o.K, c.mode); });
+        launch(blocks, 1, 1, k.w * 2 + 128, cluster, [&] { k.kernel(&x, &w, to, c.bias(), c.rows, o.N, o.K, c.mode); });
       });
       if (k.form == hopper::ORDERED) c.exact(k.name, got);
       else c.same(k.name, got, want);
@@ -185,11 +185,11 @@ int main() {
     for (int mode : {STORE_BF16, STORE_F32, ADD_F32, SWIGLU}) {
       const Call c{o, o.M, mode};
       const vector<u8> want = c.run("mma_64x32", [&](void *to) {
-        launch((o.M + 31) / 32, (o.N + 63) / 64, 64, 1, [&] { any::mma_64x32(o.x.data(), o.w.data(), to, c.bias(), o.M, o.N, o.K, mode); });
+        launch((o.M + 31) / 32, (o.N + 63) / 64, 1, 64, 1, [&] { any::mma_64x32(o.x.data(), o.w.data(), to, c.bias(), o.M, o.N, o.K, mode); });
       });
       c.exact("mma_64x32", want);
       c.same("mma_128x64", c.run("mma_128x64", [&](void *to) {
-        launch((o.M + 63) / 64, (o.N + 127) / 128, 256, 1, [&] { any::mma_128x64(o.x.data(), o.w.data(), to, c.bias(), o.M, o.N, o.K, mode); });
+        launch((o.M + 63) / 64, (o.N + 127) / 128, 1, 256, 1, [&] { any::mma_128x64(o.x.data(), o.w.data(), to, c.bias(), o.M, o.N, o.K, mode); });
       }), want);
       test_few(c, want);
       test_few({o, 1, mode}, want); // the first row alone

@@ -50,3 +50,33 @@ func TestProductPlans(t *testing.T) {
 		}
 	}
 }
+
+// How a norm is summed up is a matter of the row's width alone, and a norm within a product has a kernel wherever it is possible.
+func TestNormPlans(t *testing.T) {
+	m, err := ReadManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := func(p Plan) bool {
+		i := slices.IndexFunc(m.Modules, func(i ModuleInfo) bool { return i.Name == p.Module })
+		return i >= 0 && slices.Contains(m.Modules[i].Kernels, p.Kernel)
+	}
+	for _, g := range []GPU{{80, 108}, {90, 132}, {120, 170}} {
+		for _, width := range []int{8, 50, 896, 1024, 1032, 4096, 5120, 8192, 8200} {
+			for _, rows := range []int{1, 8, 133, 4096} {
+				if p := Norm(g, rows, width); !exists(p) || p.Kernel != Norm(g, 1, width).Kernel || int(p.Grid[0]) != rows {
+					t.Errorf("%v: %d rows of %d: %+v", g, rows, width, p)
+				}
+			}
+		}
+		for _, c := range []struct {
+			M, K int
+			want bool
+		}{{1, 896, true}, {8, 896, true}, {9, 896, false}, {8, 1032, false}, {4, 1032, true}, {2, 4096, true}, {3, 4096, false}, {1, 8192, true}, {2, 8192, false}, {1, 8200, false}} {
+			p, better := ProductNorm(g, c.M, 1152, c.K, StoreBF16)
+			if (p.Kernel != "") != c.want || c.want && (!exists(p) || p.Shared > 99<<10) || better && !c.want {
+				t.Errorf("%v: %d rows of %d: %+v, %v", g, c.M, c.K, p, better)
+			}
+		}
+	}
+}

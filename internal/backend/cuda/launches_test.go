@@ -8,7 +8,7 @@ import (
 	driver "cotenant/internal/cuda"
 )
 
-// planned builds what a decode step of a model launches, and runs nothing: weights are addresses without memory.
+// planned builds what a decode step of a model launches, and runs nothing: weights have an address, not their memory.
 func planned(t *testing.T, g *gpu, s shape, layers, rows int) []string {
 	t.Helper()
 	a := backend.Attention{Heads: s.heads, KVHeads: s.kvHeads, HeadDim: s.dim, Scale: 1}
@@ -32,7 +32,7 @@ func planned(t *testing.T, g *gpu, s shape, layers, rows int) []string {
 	if s.bias {
 		bias = &vector{p: 2048, n: a.QKVWidth()}
 	}
-	matrixOf := func(rows, cols int) *matrix { return &matrix{p: 1 << 20, rows: rows, cols: cols} }
+	matrixOf := func(rows, cols int) *matrix { return &matrix{p: bufferOf(x, "x").p, rows: rows, cols: cols} }
 	head := matrixOf(s.vocab, s.hidden)
 
 	b := &backend.Batch{}

@@ -73,9 +73,9 @@ template <class F> DEV void embed(float *dst, const u8 *w, const i32 *tokens, co
   if (token < 0) token = sampled[~token];
   if (token < 0) token = 0;
   for (i32 i = TID; i < p.wide * 4; i += NTID) {
-    const i32 block = i >> 2, k = block * 64 + (i & 3) * 4;
+    const i32 k = (i >> 2) * 64 + (i & 3) * 4;
     u32x2 a[4];
-    expand_unit<F>(load_unit(p, token / 8, block, token % 8 * 4 + (i & 3)), a);
+    expand_unit<F>(load_unit(p, token / 8, i >> 2, token % 8 * 4 + (i & 3)), a);
     float *out = dst + (i64)CTAID * K + k;
 #pragma unroll
     for (int j = 0; j < 4; j++)

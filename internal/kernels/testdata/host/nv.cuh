@@ -16,6 +16,7 @@
 #define __launch_bounds__(...)
 #define KERNEL static void
 #define DEV static inline
+#define MEMBER inline
 #define DYNAMIC_SHARED(ALIGN) static_assert(ALIGN <= 1024)
 
 typedef unsigned char u8;
@@ -178,7 +179,13 @@ DEV u16 f32_bf16(float f) {
   return f == f ? (u16)((u + 0x7fff + (u >> 16 & 1)) >> 16) : 0x7fff;
 }
 DEV u32 pack_bf16(float lo, float hi) { return f32_bf16(lo) | (u32)f32_bf16(hi) << 16; }
-DEV float f16_f32(u16) { fault("binary16 isn't played"); }
+DEV float f16_f32(u16 h) { return (float)__builtin_bit_cast(_Float16, h); }
+template <u32 SELECT> static u32 permute(u32 a, u32 b) {
+  const u64 all = a | (u64)b << 32;
+  u32 r = 0;
+  for (int i = 0; i < 4; i++) r |= (u32)(all >> 8 * (SELECT >> 4 * i & 7) & 0xff) << 8 * i;
+  return r;
+}
 
 template <class T> static T aligned(const void *p) {
   if ((u64)p % sizeof(T)) fault("a load that isn't aligned");
@@ -188,6 +195,9 @@ DEV u32x4 load_once(const void *p) { return aligned<u32x4>(p); }
 DEV u32x2 load_once8(const void *p) { return aligned<u32x2>(p); }
 DEV void fence_gpu() {}
 DEV u32 count_up(u32 *p) { return (*p)++; }
+DEV u32 load_word(const void *p) { return aligned<u32>(p); }
+DEV u32 load_half(const void *p) { return aligned<u16>(p); }
+DEV u32x2 load_pair(const void *p) { return aligned<u32x2>(p); }
 DEV void dependents_may_launch() {}
 DEV void wait_for_earlier() {}
 // The program is linked so that its own memory lies below 4 GiB.

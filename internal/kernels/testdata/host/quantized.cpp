@@ -53,15 +53,15 @@ int main() {
     // In two pieces, as a file comes.
     vector<u8> w(head[4] + GUARD, 0xff);
     const i32 first = N / 16 * 8;
-    if (first) launch(2, 1, 256, 1, [&] { f.repack(w.data(), file.data(), 0, first, N, K); });
-    launch(1, 1, 256, 1, [&] { f.repack(w.data(), file.data() + file.size() / N * first, first, N - first, N, K); });
+    if (first) launch(2, 1, 1, 256, 1, [&] { f.repack(w.data(), file.data(), 0, first, N, K); });
+    launch(1, 1, 1, 256, 1, [&] { f.repack(w.data(), file.data() + file.size() / N * first, first, N - first, N, K); });
     for (i32 i = 0; i < GUARD; i++)
       if (w[head[4] + i] != 0xff) FAILED("repack_%s wrote behind its segment\n", f.name), i = GUARD;
     vector<u16> expanded((size_t)N * K, 0xffff);
-    launch(3, 1, 256, 1, [&] { f.expand(expanded.data(), w.data(), N, K); });
+    launch(3, 1, 1, 256, 1, [&] { f.expand(expanded.data(), w.data(), N, K); });
     vector<i32> tokens = {N - 1, 0, ~1, 5}, sampled = {3, 7}, rows = {N - 1, 0, 7, 5};
     vector<float> embedded(4 * K, NAN);
-    launch(4, 1, 128, 1, [&] { f.embed(embedded.data(), w.data(), tokens.data(), sampled.data(), N, K); });
+    launch(4, 1, 1, 128, 1, [&] { f.embed(embedded.data(), w.data(), tokens.data(), sampled.data(), N, K); });
     size_t differ = 0;
     for (i32 i = 0; i < N * K; i++) differ += bf16_f32(expanded[i]) != bf16_f32(want[i]); // NaN differs
     for (i32 i = 0; i < 4 * K; i++) differ += embedded[i] != bf16_f32(want[rows[i / K] * K + i % K]);
@@ -79,13 +79,13 @@ int main() {
       vector<u8> plain(M * columns * size), wide(M * stride * size, 0xff);
       if (mode == ADD_F32) memcpy(plain.data(), c0.data(), plain.size());
       for (i32 m = 0; m < M && mode == ADD_F32; m++) memcpy(wide.data() + m * stride * 4, c0.data() + m * N, N * 4);
-      launch((M + 31) / 32, (N + 63) / 64, 64, 1, [&] { any::mma_64x32(x.data(), want.data(), plain.data(), b, M, N, K, mode); });
+      launch((M + 31) / 32, (N + 63) / 64, 1, 64, 1, [&] { any::mma_64x32(x.data(), want.data(), plain.data(), b, M, N, K, mode); });
       // Every kernel, from the one for as many rows to those for fewer, which take them by and by.
       for (i32 k = 3; k >= 0; k--) {
         const i32 most = 8 << k, tiles = 8 / slices(K) * (k > 1 ? 2 : 1);
         if (most > 8 && most / 2 >= M) continue;
         vector<u8> c = wide;
-        launch((N + 16 * tiles - 1) / (16 * tiles), (M + most - 1) / most, 256, 1, [&] { f.direct[k](x.data(), w.data(), c.data(), b, M, N, K, mode, stride); });
+        launch((N + 16 * tiles - 1) / (16 * tiles), (M + most - 1) / most, 1, 256, 1, [&] { f.direct[k](x.data(), w.data(), c.data(), b, M, N, K, mode, stride); });
         calls++;
         differ = 0;
         for (i32 m = 0; m < M; m++)

@@ -1,4 +1,6 @@
-//go:build linux && amd64
+//go:build linux && amd64 && !race
+
+// The race detector has nothing to see in a program of another language.
 
 package kernels
 
@@ -16,8 +18,9 @@ import (
 	"cotenant/internal/weights/weightstest"
 )
 
-// The CUDA C of products, norms, attention and weights that stay quantised, compiled for the CPU with headers that play warps, blocks, clusters and the tensor memory
-// accelerator (testdata/host): every kernel against float64, and to the bit against those that must have the same results.
+// The CUDA C of products, norms, attention and weights that stay quantised, compiled for the CPU with headers that play warps, blocks,
+// clusters and the tensor memory accelerator (testdata/host): every kernel against float64, and to the bit against those that must have
+// the same results.
 func TestKernelsOnHost(t *testing.T) {
 	clang := testenv.Need(t, "clang++-19", "apt install clang-19: the kernels' compiler")
 	dir := t.TempDir()
@@ -38,6 +41,7 @@ func TestKernelsOnHost(t *testing.T) {
 	}
 	for _, name := range []string{"products", "attention", "quantized"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			program := filepath.Join(dir, name)
 			cmd := exec.Command(clang, "-std=c++20", "-O1", "-ffp-contract=off", "-static", "-w", "-I", filepath.Join("..", "gputest", "c"), "-o", program, program+".cpp")
 			if out, err := cmd.CombinedOutput(); err != nil {

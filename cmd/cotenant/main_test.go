@@ -69,6 +69,7 @@ type runningServer struct {
 
 // oneServer is the Setup of scripts that have the command `server`.
 func oneServer(e *testscript.Env) error {
+	e.Setenv("GORACE", "atexit_sleep_ms=0") // else each program sleeps for a second before it exits, under the race detector
 	e.Values["server"] = &runningServer{}
 	return nil
 }

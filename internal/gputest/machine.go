@@ -51,7 +51,8 @@ func Start(t testing.TB, h Host) *Machine {
 	libraries := m.libraries(t)
 	programs := m.programs(t)
 	m.docker(t)
-	m.Env = []string{"PATH=" + strings.Join(programs, ":"), "LD_LIBRARY_PATH=" + strings.Join(libraries, ":"), "LC_ALL=C"}
+	// Under the race detector a child would sleep for a second before it exits.
+	m.Env = []string{"PATH=" + strings.Join(programs, ":"), "LD_LIBRARY_PATH=" + strings.Join(libraries, ":"), "LC_ALL=C", "GORACE=atexit_sleep_ms=0"}
 	keys := make([]string, 0, len(h.Env))
 	for k := range h.Env {
 		keys = append(keys, k)

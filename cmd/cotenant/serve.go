@@ -92,7 +92,7 @@ func serve(c *cobra.Command, o serveOptions) error {
 	}
 	stats := e.Stats()
 	log.Info("ready", "model", e.Model().ID, "backend", stats.Backend, "device", stats.Device, "context", e.Model().ContextLength,
-		"address", listener.Addr().String(), "load_ms", time.Since(began).Milliseconds())
+		"address", listener.Addr().String(), "step_weight_bytes", stats.StepWeightBytes, "load_ms", time.Since(began).Milliseconds())
 	if o.asJSON {
 		line := readyLine{1, "serve", "http://" + listener.Addr().String(), e.Model().ID, os.Getpid()}
 		if err := json.NewEncoder(c.OutOrStdout()).Encode(line); err != nil {

@@ -15,6 +15,8 @@ import "cotenant/internal/weights"
 type Matrix interface {
 	Rows() int
 	Cols() int
+	// Bytes is what a product of one row reads of it.
+	Bytes() int64
 }
 
 // Vector is a float32 weight: a norm's scale or a bias.

@@ -40,7 +40,8 @@ type Device interface {
 type Runtime struct {
 	Model       Model
 	Device      Device
-	LogitsWidth int // of a row of logits; ids from the tokenizer's size on are padding, and never chosen
+	StepBytes   int64 // of weights that a step of one row reads
+	LogitsWidth int   // of a row of logits; ids from the tokenizer's size on are padding, and never chosen
 	Tokenizer   *tokenizer.Tokenizer
 	Template    *chat.Template // nil: chats are refused, with NoTemplate as the reason where it isn't nil
 	NoTemplate  error
@@ -50,7 +51,7 @@ type Runtime struct {
 // FromModel makes a Runtime of a model and the backend that it was loaded to; it owns both.
 func FromModel(m *model.Model, be backend.Backend) Runtime {
 	return Runtime{
-		Model: m, Device: be, LogitsWidth: m.Config().VocabSize, Tokenizer: m.Tokenizer(),
+		Model: m, Device: be, StepBytes: m.StepBytes(), LogitsWidth: m.Config().VocabSize, Tokenizer: m.Tokenizer(),
 		Template: m.Template(), NoTemplate: m.TemplateError(), Close: m.Close,
 	}
 }

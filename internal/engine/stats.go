@@ -86,6 +86,7 @@ func (e *Engine) Stats() server.Stats {
 		PromptTokens: e.counts.promptTokens, GeneratedTokens: e.generated.Load(),
 		Preemptions: sched.Preemptions, NonFiniteRows: e.counts.nonFinite, Steps: sched.Steps,
 	}
+	st.StepWeightBytes = e.rt.StepBytes
 	for r := range e.live {
 		started := false
 		for _, c := range r.choices {

@@ -70,6 +70,16 @@ type layer struct {
 	downBias          backend.Vector // [Hidden]
 }
 
+// StepBytes is how many bytes of weight matrices a step of one row reads: all but a table of embeddings that isn't the head too.
+func (m *Model) StepBytes() int64 {
+	n := m.head.Bytes()
+	for i := range m.layer {
+		l := &m.layer[i]
+		n += l.qkv.Bytes() + l.out.Bytes() + l.gateUp.Bytes() + l.down.Bytes()
+	}
+	return n
+}
+
 // Config returns the model's shape.
 func (m *Model) Config() Config { return m.cfg }
 

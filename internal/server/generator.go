@@ -140,6 +140,7 @@ type Stats struct {
 	Memory                            map[string]int64 // bytes of host memory by kind
 	DeviceMemory                      map[string]int64 // bytes of device memory by kind; nil: no device
 	GPUMemory                         map[string]int64 // bytes of all the device's memory by holder: own, other, free; nil: not known
+	StepWeightBytes                   int64            // of weight matrices that a step of one row reads
 	PrefixQueryTokens                 uint64           // prompt tokens looked up, once a request
 	PrefixHitTokens                   uint64           // of these, found: the sum of usage's cached tokens
 	PromptTokens                      uint64           // computed or cached, of requests that were admitted

@@ -35,6 +35,7 @@ var plainStats = []plainStat{
 	{"generation_tokens_total", "Tokens generated.", true, func(st *Stats) float64 { return float64(st.GeneratedTokens) }},
 	{"num_preemptions_total", "Sequences that lost their KV pages to others and were computed again.", true, func(st *Stats) float64 { return float64(st.Preemptions) }},
 	{"non_finite_rows_total", "Rows of logits with NaN or infinity; each ended its request.", true, func(st *Stats) float64 { return float64(st.NonFiniteRows) }},
+	{"step_weight_bytes", "Bytes of weight matrices that a step of one row reads.", false, func(st *Stats) float64 { return float64(st.StepWeightBytes) }},
 	{"engine_steps_total", "Steps of the engine.", true, func(st *Stats) float64 { return float64(st.Steps) }},
 }
 

@@ -56,6 +56,13 @@ type matrix struct {
 
 func (m *matrix) Rows() int { return m.rows }
 func (m *matrix) Cols() int { return m.cols }
+func (m *matrix) Bytes() int64 {
+	var n int64
+	for i := range m.parts {
+		n += int64(m.parts[i].rows) * int64(m.parts[i].rowBytes)
+	}
+	return n
+}
 
 type vector struct{ v []float32 }
 

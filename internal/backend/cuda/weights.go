@@ -9,6 +9,7 @@ import (
 
 	"cotenant/internal/backend"
 	driver "cotenant/internal/cuda"
+	"cotenant/internal/kernels"
 	"cotenant/internal/weights"
 )
 
@@ -22,6 +23,17 @@ type matrix struct {
 
 func (m *matrix) Rows() int { return m.rows }
 func (m *matrix) Cols() int { return m.cols }
+func (m *matrix) Bytes() int64 {
+	if !m.quantized() {
+		return 2 * int64(m.rows) * int64(m.cols)
+	}
+	var n int64
+	for _, s := range m.segments {
+		bytes, _ := kernels.QuantizedBytes(s.format, s.rows, m.cols)
+		n += bytes
+	}
+	return n
+}
 
 // vector implements backend.Vector: float32.
 type vector struct {

@@ -22,7 +22,7 @@ trap 'rm -rf "$scratch"' EXIT
 	ran=0
 	for binary in "$folder"/*.test; do
 		# TestFaults and TestSharedGPU are of drivers that are played, TestKernelsOnHost of a compiler.
-		"$binary" -test.v -test.skip '^(TestFaults|TestSharedGPU|TestKernelsOnHost)$' -test.timeout 5m >"$scratch/log" 2>&1 || failed=1
+		"$binary" -test.v -test.skip '^(TestFaults|TestSharedGPU|TestKernelsOnHost)$' -test.timeout 8m >"$scratch/log" 2>&1 || failed=1
 		echo "== $(basename "$binary")"
 		grep -E '^ *--- |off by|panic:' "$scratch/log"
 		n=$(grep -c '^ *--- PASS' "$scratch/log")

@@ -6,15 +6,13 @@
 FOLDER gets a folder for llama, qwen2 and qwen3 each: a model of random weights, tokens.i32 (a text of 300), truth.f32 and bf16.f32
 (logits [300, vocabulary] of each position). Needs torch and transformers.
 """
-import json, os, sys
+import json, sys
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
-sys.argv, out = [sys.argv[0], "none", ""], sys.argv[1]
-here = os.path.dirname(os.path.abspath(__file__))
-source = open(os.path.join(here, "randommodel.py")).read().rsplit("\nmain()", 1)[0]
-exec(source)  # its tokenizer
+from randommodel import tokenizer
 
+out = sys.argv[1]
 common = dict(vocab_size=4096, hidden_size=512, intermediate_size=1536, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=2,
               max_position_embeddings=2048, initializer_range=0.06, rms_norm_eps=1e-6, attn_implementation="eager")
 configs = {"llama": LlamaConfig(**common, tie_word_embeddings=False, rope_theta=5e5), "qwen2": Qwen2Config(**common, tie_word_embeddings=True),

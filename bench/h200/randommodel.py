@@ -4,10 +4,9 @@
     randommodel.py {0.5b|8b|tiny} FOLDER
 
 0.5b has the shape of Qwen2.5-0.5B, 8b that of Llama-3.1-8B. The tokenizer is made up: bytes, then pairs and triples of letters, so a
-text has about twice the tokens that a trained vocabulary would give it. Needs numpy; a file of 16 GB takes some seconds.
+text has about twice the tokens that a trained vocabulary would give it. A file of 16 GB takes some seconds.
 """
-import json, os, struct, sys
-import numpy as np
+import json, math, os, random, struct, sys
 
 SHAPES = {
     "0.5b": dict(model_type="qwen2", architectures=["Qwen2ForCausalLM"], hidden_size=896, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
@@ -90,18 +89,22 @@ def main():
     open(f"{out}/tokenizer.json", "w").write(text(tok))
     template = "{% for m in messages %}{{ '<|start|>' + m['role'] + '\n' + m['content'] + '<|end|>\n' }}{% endfor %}" \
                "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
+    open(f"{out}/chat_template.jinja", "w").write(template)
     open(f"{out}/tokenizer_config.json", "w").write(text({"eos_token": "<|end|>", "chat_template": template, "tokenizer_class": "Qwen2Tokenizer"}))
     header, at, todo = {"__metadata__": {"format": "pt"}}, 0, []
     for name, dims in tensors(c):
-        size = 2 * int(np.prod(dims))
+        size = 2 * math.prod(dims)
         header[name] = {"dtype": "BF16", "shape": list(dims), "data_offsets": [at, at + size]}
         todo.append((name, size))
         at += size
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
-    rng = np.random.default_rng(3)
-    noise = ((rng.standard_normal(1 << 25, dtype=np.float32) * 0.02).view(np.uint32) >> 16).astype(np.uint16).tobytes()
-    ones = (np.ones(1 << 15, np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
+    # bf16 of either sign with the exponents of 2^-7 and 2^-6: about as spread as a trained model's.
+    rng, half = random.Random(3), 1 << 25
+    noise = bytearray(2 * half)
+    noise[0::2] = rng.randbytes(half)
+    noise[1::2] = rng.randbytes(half).translate(bytes([0x3C] * 128 + [0xBC] * 128))
+    ones = struct.pack("<H", 0x3F80) * (1 << 15)
     with open(f"{out}/model.safetensors", "wb", buffering=0) as f:
         f.write(struct.pack("<Q", len(head)) + head)
         turn = 0
@@ -117,4 +120,5 @@ def main():
     print(out, at, "bytes of weights")
 
 
-main()
+if __name__ == "__main__":
+    main()

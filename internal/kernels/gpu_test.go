@@ -100,10 +100,11 @@ func download[T any](g *device, p cuda.Pointer, n int) []T {
 func (g *device) function(module, kernel string, shared uint32) cuda.Function {
 	g.t.Helper()
 	if _, ok := g.modules[module]; !ok {
-		ptx, _, err := Module(module)
+		ptx, info, err := Module(module)
 		g.must(err)
 		g.modules[module], err = g.d.LoadModule(ptx)
 		g.must(err)
+		g.t.Logf("module %s %s", info.Name, info.SHA256) // for the record of bench/h200/check-gpu.sh
 	}
 	f, ok := g.functions[module+kernel]
 	if !ok {

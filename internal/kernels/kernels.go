@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"strings"
 )
 
 // Manifest says what the PTX files were made from and their hashes.
@@ -30,7 +31,7 @@ type ModuleInfo struct {
 	Kernels      []string `json:"kernels"`
 }
 
-//go:embed *.ptx *.cu *.cuh manifest.json
+//go:embed *.ptx *.cu *.cuh manifest.json unproven.txt
 var files embed.FS
 
 // Headers returns the headers of a folder of kernels one after the other, by name.
@@ -80,4 +81,31 @@ func Module(name string) ([]byte, ModuleInfo, error) {
 		return ptx, info, nil
 	}
 	return nil, ModuleInfo{}, fmt.Errorf("no kernels %q in this program", name)
+}
+
+// Unproven returns the modules, by name, that have not passed their tests on a GPU as they are, each with the reason. A test holds the list
+// to the records under evidence/: a module is on it exactly where no record has its hash.
+func Unproven() (map[string]string, error) {
+	text, err := files.ReadFile("unproven.txt")
+	if err != nil {
+		return nil, fmt.Errorf("reading which kernels are unproven: %w", err)
+	}
+	return parseUnproven(string(text))
+}
+
+// parseUnproven reads lines `NAME: reason`; a line that begins with # says nothing.
+func parseUnproven(text string) (map[string]string, error) {
+	reasons := make(map[string]string)
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, reason, ok := strings.Cut(line, ": ")
+		if _, twice := reasons[name]; !ok || twice {
+			return nil, fmt.Errorf("unproven kernels: %q isn't `NAME: reason`, or names what stands there already", line)
+		}
+		reasons[name] = reason
+	}
+	return reasons, nil
 }

@@ -42,7 +42,13 @@ func open(t testing.TB, o Options, faults ...gputest.Fault) *gpu {
 			t.Error(err)
 		}
 	})
-	return be.(*gpu)
+	g := be.(*gpu)
+	if !playsDriver() {
+		for _, m := range g.kernels.loaded {
+			t.Logf("module %s %s", m.Name, m.SHA256) // for the record of bench/h200/check-gpu.sh
+		}
+	}
+	return g
 }
 
 // playsDriver reports whether the driver is a fake: under COTENANT_REQUIRE_GPU=1 it is the machine's own.

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"strings"
 
 	driver "cotenant/internal/cuda"
 	"cotenant/internal/kernels"
@@ -9,6 +10,7 @@ import (
 
 // kernelTable finds kernels by name in the modules that suit the GPU.
 type kernelTable struct {
+	loaded    []kernels.ModuleInfo
 	modules   map[string]driver.Module // kernels, to where they are
 	functions map[string]driver.Function
 	shared    map[driver.Function]uint32 // dynamic shared memory that was allowed
@@ -32,6 +34,24 @@ func (g *gpu) loadKernels() error {
 			return err
 		}
 	}
+	return g.tellUnproven()
+}
+
+// tellUnproven logs which of the loaded kernels have never passed their tests on a GPU.
+func (g *gpu) tellUnproven() error {
+	reasons, err := kernels.Unproven()
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, m := range g.kernels.loaded {
+		if _, ok := reasons[m.Name]; ok {
+			names = append(names, m.Name)
+		}
+	}
+	if len(names) > 0 {
+		g.opt.Log.Warn("kernels of this build have not passed their tests on a GPU", "modules", strings.Join(names, " "))
+	}
 	return nil
 }
 
@@ -44,6 +64,7 @@ func (t *kernelTable) load(d *driver.Driver, name string) error {
 	if err != nil {
 		return fmt.Errorf("kernels %s: %w", name, err)
 	}
+	t.loaded = append(t.loaded, info)
 	for _, k := range info.Kernels {
 		t.modules[k] = m
 	}

@@ -161,7 +161,7 @@ stage() { # stage STAGE: in a process of its own, under its limit
 }
 
 limit() { # limit STAGE: seconds
-	case $1 in check-gpu) echo 100 ;; ladder) echo 90 ;; profile-*) echo 20 ;; serve-8b) echo 95 ;; vllm-*) echo 200 ;; *) echo 75 ;; esac
+	case $1 in check-gpu) echo 140 ;; ladder) echo 90 ;; profile-*) echo 20 ;; serve-8b) echo 95 ;; vllm-*) echo 200 ;; *) echo 75 ;; esac
 }
 
 if [ "${1:-}" = --stage ]; then # how this script calls itself

@@ -17,6 +17,7 @@ import (
 
 	"cotenant/internal/ledger"
 	"cotenant/internal/loadgen"
+	"cotenant/internal/queue"
 	"cotenant/internal/soak"
 	"cotenant/internal/verify"
 )
@@ -108,6 +109,11 @@ const openWorkers = 256
 func runSoak(c *cobra.Command, s *soakFlags) error {
 	if s.queue.join != "" {
 		return takePart(c, s)
+	}
+	if q := s.queue.address; q != "" && q != embeddedQueue {
+		if err := queue.CheckAddress(q); err != nil {
+			return usagef(c, "--queue: %v", err)
+		}
 	}
 	if err := s.complete(c); err != nil {
 		return err

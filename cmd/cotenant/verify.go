@@ -13,6 +13,7 @@ import (
 	"cotenant/internal/interfere"
 	"cotenant/internal/interfere/record"
 	"cotenant/internal/ledger"
+	"cotenant/internal/loadgen"
 	"cotenant/internal/probe/evidence"
 	"cotenant/internal/verify"
 	"cotenant/internal/verify/fak"
@@ -21,6 +22,7 @@ import (
 func newVerify() *cobra.Command {
 	var asJSON, explain bool
 	var keys []string
+	var prompts string
 	c := &cobra.Command{
 		Use:   "verify PATH…",
 		Short: "Check the evidence of a run, offline",
@@ -49,12 +51,20 @@ func newVerify() *cobra.Command {
 				}
 				opts.Keys = append(opts.Keys, key)
 			}
+			if prompts != "" {
+				p, err := loadgen.ReadPrompts(prompts)
+				if err != nil {
+					return &exit{exitUnchecked, err, ""}
+				}
+				opts.Prompts = p
+			}
 			return verifyAll(c.OutOrStdout(), args, opts, asJSON)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().BoolVar(&explain, "explain", false, "print the rules, and from which rung each applies")
 	c.Flags().StringArrayVar(&keys, "key", nil, "PEM file with an ed25519 public key (SPKI) that must have signed the run")
+	c.Flags().StringVar(&prompts, "prompts", "", "file with the prompts that a run made by `soak --prompts` sent; they are made again from it")
 	return describe(c, "nothing", "0  every rule holds", "3  a rule failed", "4  can't be read as a ledger")
 }
 
@@ -122,6 +132,9 @@ const maxEvidence = 16 << 20
 // judge reads what path is: a run folder, a ledger without its folder, or a ledger of the predecessor's.
 func judge(path string, opts verify.Options) (judged, error) {
 	info, err := os.Stat(path)
+	if opts.Prompts != nil && (err != nil || !info.IsDir() || evidence.Is(path) || record.Is(path)) {
+		return nil, fmt.Errorf("%w: a file of prompts was given, which can be held against a soak's run folder alone", verify.ErrUnreadable)
+	}
 	if err == nil && info.IsDir() && evidence.Is(path) {
 		r, err := evidence.Verify(path)
 		if err != nil {

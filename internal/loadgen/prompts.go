@@ -20,6 +20,9 @@ const (
 	MaxPromptBytes = 1 << 30
 )
 
+// PromptsName begins the name of work that is read from a file; the file's base name follows.
+const PromptsName = "prompts:"
+
 // Prompts is work read from a JSON-lines file. Contexts beyond its last line start again at the first.
 type Prompts struct {
 	tasks []Task
@@ -46,7 +49,7 @@ func ReadPrompts(path string) (*Prompts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading prompts from %s: %w", path, err)
 	}
-	p.name = "prompts:" + filepath.Base(path)
+	p.name = PromptsName + filepath.Base(path)
 	return p, nil
 }
 

@@ -174,7 +174,7 @@ func (m *Member) Options(prompts loadgen.Source) (soak.Options, error) {
 		}
 	}
 	if o.Source == nil {
-		return soak.Options{}, fmt.Errorf("the run's prompts are of %s: give the same file by --prompts", strings.TrimPrefix(c.Workload.Name, "prompts:"))
+		return soak.Options{}, fmt.Errorf("the run's prompts are of %s: give the same file by --prompts", strings.TrimPrefix(c.Workload.Name, loadgen.PromptsName))
 	}
 	if o.Source.Hash() != c.Workload.SHA256 {
 		return soak.Options{}, fmt.Errorf("the prompts here have the hash %s, the run's %s", o.Source.Hash(), c.Workload.SHA256)

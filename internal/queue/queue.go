@@ -147,6 +147,21 @@ func splitListen(listen string) (string, int, error) {
 	return host, port, nil
 }
 
+// CheckAddress refuses what can't be the address of a cluster: one or several nats:// or tls:// with a host, between commas. Its errors
+// don't show the address, which may hold a password.
+func CheckAddress(addresses string) error {
+	for _, address := range strings.Split(addresses, ",") {
+		u, err := url.Parse(strings.TrimSpace(address))
+		switch {
+		case err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "":
+			return errors.New("want embedded, or nats://HOST:PORT or tls://HOST:PORT of a cluster with JetStream")
+		case strings.Trim(u.Path, "/") != "":
+			return errors.New("a cluster's address has no path; what a host prints for its members goes to --join")
+		}
+	}
+	return nil
+}
+
 // ParseJoin splits what a host printed for its members: nats://…/RUN.
 func ParseJoin(join string) (address, run string, err error) {
 	u, err := url.Parse(join)

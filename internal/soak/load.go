@@ -14,6 +14,7 @@ import (
 
 	"cotenant/internal/ledger"
 	"cotenant/internal/loadgen"
+	"cotenant/internal/stats"
 )
 
 // LoadSpec is a load plan as a user writes it. The zero LoadSpec is a closed loop of all workers.
@@ -204,6 +205,36 @@ func (o *Options) checkLoad() error {
 		return usage("load: %v", err)
 	}
 	return nil
+}
+
+// fewSamples says for each objective whose percentile can have no upper bound with a sample above it in one stage, though all its contexts
+// succeed, how many contexts it takes. Such a stage shows its maximum alone.
+func fewSamples(p *ledger.LoadPlan, contexts int64) []string {
+	var out []string
+	if p == nil {
+		return nil
+	}
+	per := contexts / p.Stages()
+	for _, o := range p.Objectives {
+		q := stats.Percentile{Num: o.Percentile, Den: 1000}
+		need := per
+		for q.Droppable(need) < 1 {
+			need++
+		}
+		if need > per {
+			out = append(out, fmt.Sprintf("%d contexts a stage are too few for %s_p%s_us: 99 %% confidence with a sample above the bound takes %d a stage, %d in all; with fewer only the maximum can be such a bound",
+				per, o.Metric, percentileName(o.Percentile), need, need*p.Stages()))
+		}
+	}
+	return out
+}
+
+// percentileName is how --slo spells a percentile in thousandths: 95, 999.
+func percentileName(thousandths int64) string {
+	if thousandths%10 == 0 {
+		thousandths /= 10
+	}
+	return strconv.FormatInt(thousandths, 10)
 }
 
 // scheduleBytes is schedule.jsonl: a line a context.

@@ -94,6 +94,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			return res, err
 		}
 	}
+	for _, text := range fewSamples(o.Load, o.Contexts) {
+		o.Log(text)
+	}
 	if o.Model == "" {
 		if o.Model, err = s.client.pickModel(ctx, &o, s.target); err != nil {
 			return nil, err

@@ -118,11 +118,11 @@ type lastTry struct {
 type sums struct{ prompt, completion, cached, deltas, text, spent, wasted, eos int64 }
 
 // gather reads events and samples; rows follow by row.
-func gather(folder *ledger.Folder, filesRoot string) (*facts, error) {
+func gather(folder *ledger.Folder, filesRoot string, prompts *loadgen.Prompts) (*facts, error) {
 	cfg := &folder.Config
 	f := &facts{cfg: cfg, contexts: make([]contextFacts, cfg.Contexts), lanes: map[lane]*laneSpans{}, edges: map[int64]*stats.Column{}, sweeps: map[int64]int64{}, walls: map[int64]span{},
 		failing: map[int64]lastTry{}, names: secrets(cfg), segments: map[int64]bool{}, peaks: map[int64]int64{}, ended: map[int64]bool{}, gauges: map[int64][]gaugeFacts{}, trace: map[int64]*sampleFacts{}, outcomes: map[ledger.Outcome]int64{}, series: map[string]*stats.Column{}}
-	f.promptFacts = newPromptFacts(cfg, filesRoot)
+	f.promptFacts = newPromptFacts(cfg, filesRoot, prompts)
 	if cfg.Workload.Unique {
 		f.prompts = map[[16]byte]int64{}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"cotenant/internal/ledger"
 	"cotenant/internal/loadgen"
@@ -30,39 +31,24 @@ type promptFacts struct {
 	pattern []int // of tenants by context
 }
 
-// newPromptFacts finds out whether prompts can be made again: of generated work, where the secret is there.
-func newPromptFacts(cfg *ledger.Config, filesRoot string) *promptFacts {
+// fromPrompts reports whether a run's prompts came from a file of the user's.
+func fromPrompts(cfg *ledger.Config) bool {
+	return strings.HasPrefix(cfg.Workload.Name, loadgen.PromptsName)
+}
+
+// newPromptFacts finds out whether prompts can be made again: of generated work, or of a file that is given, where the secret is there.
+func newPromptFacts(cfg *ledger.Config, filesRoot string, prompts *loadgen.Prompts) *promptFacts {
 	p := &promptFacts{cfg: cfg, every: (cfg.Contexts + rebuiltContexts - 1) / rebuiltContexts}
 	if p.every > 1 && len(filesRoot) >= 15 {
 		if n, err := strconv.ParseInt(filesRoot[:15], 16, 64); err == nil {
 			p.first = n % p.every
 		}
 	}
-	seed, err := strconv.ParseUint(cfg.Workload.Seed, 10, 64)
-	switch {
-	case cfg.Workload.Name != loadgen.Version && cfg.Workload.Name != loadgen.PairsVersion:
-		p.why = fmt.Sprintf("the prompts are of %q, which this program doesn't generate", cfg.Workload.Name)
-		return p
-	case cfg.Secret == "":
-		p.why = "the run is published without the secret that its prompts' commitments need"
-		return p
-	case err != nil:
-		p.wrong.add("the workload's seed %q isn't a number", cfg.Workload.Seed)
+	w := p.workload(prompts)
+	if w == nil {
 		return p
 	}
-	options := loadgen.Options{Seed: seed, BaseTokens: int(cfg.Workload.BaseTokens.Or(0)), Unique: cfg.Workload.Unique}
-	var w loadgen.Source
-	if w, err = loadgen.New(options); err == nil && cfg.Workload.Name == loadgen.PairsVersion {
-		w, err = loadgen.NewPairs(options)
-	}
-	if err != nil {
-		p.wrong.add("the workload: %v", err)
-		return p
-	}
-	if w.Hash() != cfg.Workload.SHA256 {
-		p.wrong.add("seed %s gives a workload of hash %s, the config has %s", cfg.Workload.Seed, w.Hash(), cfg.Workload.SHA256)
-		return p
-	}
+	var err error
 	p.source = loadgen.Challenged(w, cfg.Nonce)
 	if p.commit, err = ledger.NewCommitter(cfg.Secret); err != nil {
 		p.wrong.add("%v", err)
@@ -70,13 +56,72 @@ func newPromptFacts(cfg *ledger.Config, filesRoot string) *promptFacts {
 		return p
 	}
 	if base := p.commit.Commit(ledger.LabelBase, []byte(p.source.Base())); base != cfg.Workload.BaseCommit {
-		p.wrong.add("the base that seed and nonce give has the commitment %s, the config's is %s", base, cfg.Workload.BaseCommit)
+		p.wrong.add("the base that workload and nonce give has the commitment %s, the config's is %s", base, cfg.Workload.BaseCommit)
 	}
 	if cfg.Load != nil {
 		p.pattern = cfg.Load.Pattern()
 	}
 	p.frame()
 	return p
+}
+
+// workload is what the config registered. It is nil, and why or wrong says so, where it can't be had.
+func (p *promptFacts) workload(prompts *loadgen.Prompts) loadgen.Source {
+	work := &p.cfg.Workload
+	generated := work.Name == loadgen.Version || work.Name == loadgen.PairsVersion
+	var w loadgen.Source
+	switch {
+	case generated && p.cfg.Secret != "":
+		if w = p.generated(); w == nil {
+			return nil
+		}
+	case generated:
+		// The hash is that of the base, which isn't made without a need.
+	case !fromPrompts(p.cfg):
+		p.why = fmt.Sprintf("the prompts are of %q, which this program doesn't generate", work.Name)
+		return nil
+	case prompts == nil:
+		p.why = fmt.Sprintf("not computed again: the prompts are of a file, %q with SHA-256 %s; given by `cotenant verify --prompts FILE`, they are held against the rows",
+			strings.TrimPrefix(work.Name, loadgen.PromptsName), work.SHA256)
+		return nil
+	case prompts.Hash() != work.SHA256:
+		p.wrong.add("the file of prompts that was given has SHA-256 %s, the config registered %s: it isn't the file that this run says it sent", prompts.Hash(), work.SHA256)
+		return nil
+	default:
+		w = prompts
+	}
+	if p.cfg.Secret == "" {
+		p.why = "the run is published without the secret that its prompts' commitments need"
+		if prompts != nil {
+			p.why += "; the file of prompts that was given is the one that the config registered, and no row was held against it"
+		}
+		return nil
+	}
+	return w
+}
+
+// generated is the workload of the config's seed.
+func (p *promptFacts) generated() loadgen.Source {
+	work := &p.cfg.Workload
+	seed, err := strconv.ParseUint(work.Seed, 10, 64)
+	if err != nil {
+		p.wrong.add("the workload's seed %q isn't a number", work.Seed)
+		return nil
+	}
+	options := loadgen.Options{Seed: seed, BaseTokens: int(work.BaseTokens.Or(0)), Unique: work.Unique}
+	var w loadgen.Source
+	if w, err = loadgen.New(options); err == nil && work.Name == loadgen.PairsVersion {
+		w, err = loadgen.NewPairs(options)
+	}
+	if err != nil {
+		p.wrong.add("the workload: %v", err)
+		return nil
+	}
+	if w.Hash() != work.SHA256 {
+		p.wrong.add("seed %s gives a workload of hash %s, the config has %s", work.Seed, w.Hash(), work.SHA256)
+		return nil
+	}
+	return w
 }
 
 // frame makes the request's bytes around the messages, as docs/formats/run.md has them.
@@ -123,7 +168,7 @@ func (p *promptFacts) row(r *ledger.Row, who attemptName) {
 	p.body = append(p.body, p.tail...)
 	p.rebuilt++
 	if p.commit.Commit(ledger.LabelPrompt, p.body) != r.PromptCommit {
-		p.wrong.add("%s sent another prompt than seed, nonce and sampling give", who)
+		p.wrong.add("%s sent another prompt than workload, nonce and sampling give", who)
 	}
 }
 

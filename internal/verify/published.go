@@ -19,7 +19,7 @@ type sampleOfRows struct {
 
 // computeSample reads a sample instead of the rows. What Summarize then gives of rows means nothing, and isn't asked.
 func (e *evidence) computeSample() (err error) {
-	if e.facts, err = gather(e.folder, e.claimed.FilesRoot); err != nil {
+	if e.facts, err = gather(e.folder, e.claimed.FilesRoot, e.opts.Prompts); err != nil {
 		return err
 	}
 	none := func(func(ledger.Row, error) bool) {}

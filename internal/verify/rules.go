@@ -105,7 +105,7 @@ func Rules() []Rule {
 			Explain: "All attempts of a turn send the same bytes; where the workload promises unique prompts, no two contexts do. A server that answers from an output cache can't hide behind repeated prompts.",
 			After:   readable, check: firstOf(func(f *facts) *violation { return &f.badPrompt })},
 		{ID: "R-PROMPT-02", Title: "prompts are those that seed, nonce and sampling give",
-			Explain: "The prompts of first turns are made again from the config, the verifier's nonce at their beginning, and give the rows' commitments; above 100,000 contexts those of a part that files_root picks. Prompts from a file, and those of a run that is published without its secret, can't be made again.",
+			Explain: "The prompts of first turns are made again from the config, the verifier's nonce at their beginning, and give the rows' commitments; above 100,000 contexts those of a part that files_root picks. Prompts from a file are taken from it where verify --prompts FILE gives it, whose SHA-256 must be workload.sha256; without it, and of a run that is published without its secret, no prompt is made again.",
 			After:   readable, check: promptsRebuilt},
 		{ID: "R-TOK-01", Title: "usage can be true",
 			Explain: "Each result has at least one prompt and one completion token, no more completion tokens than were allowed, no more deltas than completion tokens, no more cached than prompt tokens.",

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"cotenant/internal/ledger"
+	"cotenant/internal/loadgen"
 )
 
 // RulesVersion changes with any rule. A config pre-registers it.
@@ -29,7 +30,8 @@ const (
 
 // Options of a verification.
 type Options struct {
-	Keys []ed25519.PublicKey // one of which must have signed the run; empty: signatures aren't asked for
+	Keys    []ed25519.PublicKey // one of which must have signed the run; empty: signatures aren't asked for
+	Prompts *loadgen.Prompts    // the file that the run's prompts came from; nil: they aren't made again
 }
 
 // Outcomes of a rule.
@@ -190,6 +192,9 @@ func load(dir string, opts Options) (*evidence, error) {
 		return nil, err
 	}
 	e.config = &e.folder.Config
+	if opts.Prompts != nil && !fromPrompts(e.config) {
+		return nil, fmt.Errorf("a file of prompts was given, and the run's workload is %q: leave --prompts out", e.config.Workload.Name)
+	}
 	if e.ledgerBytes, err = e.folder.ReadFile(ledger.LedgerFile); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w: the run hasn't ended, or was killed: cotenant soak --resume goes on with it", err)
 	} else if err != nil {
@@ -213,7 +218,7 @@ func load(dir string, opts Options) (*evidence, error) {
 
 // compute sums the run up twice. Rows are read once, for both computations: there may be a million.
 func (e *evidence) compute() (err error) {
-	if e.facts, err = gather(e.folder, e.claimed.FilesRoot); err != nil {
+	if e.facts, err = gather(e.folder, e.claimed.FilesRoot, e.opts.Prompts); err != nil {
 		return err
 	}
 	e.computed, err = ledger.Summarize(ledger.Run{Config: e.folder.Config, ConfigSHA256: e.folder.ConfigSHA256, Files: e.actual,

@@ -85,7 +85,7 @@ func newReport() *cobra.Command {
 	c.Flags().StringVar(&vary, "vary", "", "what two runs differ in: "+strings.Join(compare.Axes(), ", "))
 	c.Flags().BoolVar(&overwrite, "overwrite", false, "replace a file that isn't a page of ours")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return describe(c, "a file", "0  written", "1  could not be written", "3  a folder fails verification, or two runs aren't alike", "4  there are no pages of what DIR is, or it can't be read")
+	return describe(c, "a file", "0  written", "1  could not be written", "3  two runs aren't alike", "4  a folder fails verification, there are no pages of what DIR is, or it can't be read")
 }
 
 // drawPage makes the page of what paths name.
@@ -126,7 +126,7 @@ func drawPage(c *cobra.Command, paths []string, slo, vary string) (*report.Page,
 	case errors.Is(err, report.ErrUnlike):
 		return nil, &exit{exitNo, err, "cotenant compare shows both values"}
 	case errors.Is(err, report.ErrRefused):
-		return nil, &exit{exitNo, err, "cotenant verify " + strings.Join(paths, " ")}
+		return nil, &exit{exitUnchecked, err, "cotenant verify " + strings.Join(paths, " ")}
 	case errors.Is(err, report.ErrUnreadable):
 		return nil, &exit{exitUnchecked, err, ""}
 	}

@@ -49,7 +49,7 @@ func newServe() *cobra.Command {
 	f.StringVar(&o.model.ServedName, "served-name", "", "model id that clients use (default: the file's, folder's or repository's name)")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the API")
 	f.StringVar(&o.adminListen, "admin-listen", "", "address for /metrics and /debug/vars (default: on --listen where that is loopback, else nowhere)")
-	f.StringVar(&o.model.Backend, "backend", "auto", "cpu, cuda, or auto, which is cpu")
+	f.StringVar(&o.model.Backend, "backend", "cpu", "cpu or cuda")
 	f.StringVar(&o.model.GPU, "gpu-uuid", "", "GPU of --backend cuda (default: the first)")
 	f.IntVar(&o.model.Context, "ctx", 0, "most tokens of prompt and answer together (default: what the model and --kv-memory allow)")
 	f.IntVar(&o.model.MaxSeqs, "max-seqs", 0, "sequences computed at once (default 8, with cuda 256)")
@@ -115,8 +115,8 @@ func (o *serveOptions) check(c *cobra.Command) (key string, loopback bool, err e
 			return "", false, usagef(c, "--kv-memory: %v", err)
 		}
 	}
-	if !slices.Contains([]string{"auto", "cpu", "cuda"}, o.model.Backend) {
-		return "", false, &exit{exitUsage, fmt.Errorf("unknown backend %q", o.model.Backend), "backends are auto, cpu and cuda"}
+	if !slices.Contains([]string{"cpu", "cuda"}, o.model.Backend) {
+		return "", false, &exit{exitUsage, fmt.Errorf("unknown backend %q", o.model.Backend), "backends are cpu and cuda"}
 	}
 	if o.model.GPU != "" && o.model.Backend != "cuda" {
 		return "", false, usagef(c, "--gpu-uuid is for --backend cuda")

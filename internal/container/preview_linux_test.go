@@ -3,6 +3,7 @@ package container
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
@@ -70,7 +71,7 @@ func TestPreviewIsWhatRuns(t *testing.T) {
 	if d := cmp.Diff(printed, got); d != "" {
 		t.Errorf("printed and sent differ: %s", d)
 	}
-	for _, want := range []string{image.Reference(), testUUID, p.Binary.SHA256, p.SHA256, "ends by itself after 22s", "network_mode: none"} {
+	for _, want := range []string{image.Reference(), testUUID, p.Binary.SHA256, p.SHA256, fmt.Sprintf("ends by itself after %v", p.o.Deadline+p.o.grace), "network_mode: none"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the preview doesn't say %s", want)
 		}

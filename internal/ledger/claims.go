@@ -205,7 +205,7 @@ func nonClaims(l *Ledger) []Statement {
 		add("reconciliation", "counters are set against the client's where one server exposes them to one segment; this run has %d segments", l.Segments)
 	}
 	if l.Nonce != "" && l.Workload.Seed == "" {
-		add("answered_after_the_challenge", "the client puts the nonce before each prompt; prompts from a file can't be made again to see it there")
+		add("answered_after_the_challenge", "the client puts the nonce before each prompt; prompts from a file are made again only where `verify --prompts` has it")
 	} else if l.Nonce != "" {
 		add("answered_after_the_challenge", "each prompt begins with the nonce, so that it was made after that was given; whether a server answered it then is the next line's")
 	}

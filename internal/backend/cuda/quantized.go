@@ -58,7 +58,11 @@ func (g *gpu) loadSegments(m *matrix, parts []weights.Tensor) error {
 		var name string
 		name, s.suffix = kernels.QuantizedModule(g.device(), s.format)
 		if !g.kernels.has("repack_" + s.suffix) {
+			n := len(g.kernels.loaded)
 			if err := g.kernels.load(g.d, name); err != nil {
+				return err
+			}
+			if err := g.tellUnproven(g.kernels.loaded[n:]); err != nil {
 				return err
 			}
 		}

@@ -1,8 +1,11 @@
 package cuda
 
 import (
+	"bytes"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"cotenant/internal/backend"
@@ -195,5 +198,31 @@ func TestQuantizedGreedyEqualsCPU(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Exactly the modules that are listed as unproven are warned of, also those that are loaded for the formats of a model.
+func TestUnprovenIsTold(t *testing.T) {
+	var log bytes.Buffer
+	g := open(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if _, err := g.Matrix(weightstest.Float32("m", weights.Q4K, make([]float32, 8*256), 8, 256)); err != nil {
+		t.Fatal(err)
+	}
+	reasons, err := kernels.Unproven()
+	if err != nil {
+		t.Fatal(err)
+	}
+	quantized := 0
+	for _, m := range g.kernels.loaded {
+		if strings.HasPrefix(m.Name, "quant_q4_k_") {
+			quantized++
+		}
+		_, unproven := reasons[m.Name]
+		if told := strings.Contains(log.String(), m.Name); told != unproven {
+			t.Errorf("%s: listed as unproven %v, told %v:\n%s", m.Name, unproven, told, log.String())
+		}
+	}
+	if quantized != 1 || len(g.kernels.loaded) < 7 {
+		t.Errorf("%d modules were loaded, %d of Q4_K", len(g.kernels.loaded), quantized)
 	}
 }

@@ -34,17 +34,17 @@ func (g *gpu) loadKernels() error {
 			return err
 		}
 	}
-	return g.tellUnproven()
+	return g.tellUnproven(t.loaded)
 }
 
-// tellUnproven logs which of the loaded kernels have never passed their tests on a GPU.
-func (g *gpu) tellUnproven() error {
+// tellUnproven logs which of some loaded modules have never passed their tests on a GPU.
+func (g *gpu) tellUnproven(loaded []kernels.ModuleInfo) error {
 	reasons, err := kernels.Unproven()
 	if err != nil {
 		return err
 	}
 	var names []string
-	for _, m := range g.kernels.loaded {
+	for _, m := range loaded {
 		if _, ok := reasons[m.Name]; ok {
 			names = append(names, m.Name)
 		}

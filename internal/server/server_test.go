@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"reflect"
 	"strings"
 	"sync"
@@ -268,6 +269,7 @@ func TestRefusalsReachBigSenders(t *testing.T) {
 func TestBigBodiesTakeTurns(t *testing.T) {
 	g := newScripted()
 	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
 	var now, tooMany atomic.Int64
 	g.prepare = func(in Input) error {
 		if len(in.Text) > bigBody {
@@ -280,6 +282,7 @@ func TestBigBodiesTakeTurns(t *testing.T) {
 		return nil
 	}
 	s, ts := start(t, Config{Generators: []Generator{g}})
+	t.Cleanup(release) // before the server is closed, which waits for all
 	big := `{"model":"scripted","prompt":"` + strings.Repeat("x", bigBody+1) + `"}`
 	var wg sync.WaitGroup
 	for range 4 {
@@ -295,16 +298,14 @@ func TestBigBodiesTakeTurns(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() {
-		eventually(t, "its body is read", func() bool { return s.bodies.Load() >= 5*int64(len(big)) })
-		cancel()
-	}()
-	req, _ := http.NewRequestWithContext(ctx, "POST", ts.URL+"/v1/completions", strings.NewReader(big))
+	// It goes once its whole body is out: before, it would be a body that ends too early.
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { cancel() }})
+	req, _ := http.NewRequestWithContext(traced, "POST", ts.URL+"/v1/completions", strings.NewReader(big))
 	if _, err := http.DefaultClient.Do(req); err == nil {
 		t.Error("an answer, though there was no turn")
 	}
 	eventually(t, "it is booked", func() bool { return metric(t, s, `cotenant_requests_failed_total{reason="cancelled"}`) == 1 })
-	close(hold)
+	release()
 	wg.Wait()
 	if tooMany.Load() != 0 || s.bodies.Load() != 0 || len(s.preparing) != 0 {
 		t.Errorf("%d too many, %d bytes and %d turns are still booked", tooMany.Load(), s.bodies.Load(), len(s.preparing))

@@ -23,6 +23,7 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(readlink -f "${1:?a folder of pack.sh}") && out=$(readlink -m "${2:?a folder for the results}") || exit 2
 shift 2
+[ -x "$folder/cotenant" ] || { printf 'engine: %s has no cotenant: it isn'\''t a folder of pack.sh\n' "$folder" >&2; exit 2; }
 bin=$folder/cotenant
 smollm2=${SMOLLM2:-$folder/smollm2.gguf}
 models=${MODELS:-/dev/shm/cotenant-models}

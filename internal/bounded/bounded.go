@@ -25,6 +25,7 @@ const (
 
 	defaultStdoutLimit = 1 << 20
 	defaultStderrLimit = 64 << 10
+	startGrace         = 50 * time.Millisecond
 	killGrace          = 250 * time.Millisecond
 	drainGrace         = 200 * time.Millisecond
 	lagGrace           = time.Second
@@ -134,20 +135,25 @@ func runUntil(ctx context.Context, c Command, kill func(*os.Process)) Result {
 		started <- err
 	}()
 	select {
-	case err := <-started:
-		if err != nil {
-			pipes.close()
-			return notStarted(err)
-		}
+	case err = <-started:
 	case <-ctx.Done():
+		// It may have started, and nobody has seen it yet.
+		select {
+		case err = <-started:
+		case <-time.After(startGrace):
+			pipes.close()
+			go func() {
+				if <-started == nil {
+					kill(cmd.Process)
+					_ = cmd.Wait()
+				}
+			}()
+			return notStarted(errors.New("starting it did not return by the deadline"))
+		}
+	}
+	if err != nil {
 		pipes.close()
-		go func() {
-			if <-started == nil {
-				kill(cmd.Process)
-				_ = cmd.Wait()
-			}
-		}()
-		return notStarted(errors.New("starting it did not return by the deadline"))
+		return notStarted(err)
 	}
 	return pipes.follow(ctx, cmd, kill)
 }

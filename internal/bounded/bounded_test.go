@@ -110,6 +110,7 @@ func TestCanceled(t *testing.T) {
 		for _, err := os.Stat(begun); err != nil; _, err = os.Stat(begun) {
 			time.Sleep(time.Millisecond)
 		}
+		time.Sleep(200 * time.Millisecond) // that it runs has to be seen here too
 		cancel()
 	}()
 	if r := Run(ctx, sh("touch "+begun+"; sleep 30")); r.Outcome != Canceled {

@@ -17,6 +17,7 @@ import (
 type device struct {
 	t         testing.TB
 	d         *cuda.Driver
+	context   cuda.Context
 	gpu       GPU
 	stream    cuda.Stream
 	modules   map[string]cuda.Module
@@ -30,17 +31,15 @@ func openDevice(t testing.TB) *device {
 	if err != nil {
 		testenv.NoGPU(t, err.Error())
 	}
-	runtime.LockOSThread()
-	t.Cleanup(runtime.UnlockOSThread)
 	if err := d.Init(); err != nil {
 		testenv.NoGPU(t, err.Error())
 	}
 	g := &device{t: t, d: d, modules: map[string]cuda.Module{}, functions: map[string]cuda.Function{}}
 	dev, err := d.Device(0)
 	g.must(err)
-	c, err := d.RetainPrimary(dev)
+	g.context, err = d.RetainPrimary(dev)
 	g.must(err)
-	g.must(d.SetCurrent(c))
+	g.enter(t)
 	// CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR, MULTIPROCESSOR_COUNT.
 	var values [3]int
 	for i, a := range []int{75, 76, 16} {
@@ -55,6 +54,14 @@ func openDevice(t testing.TB) *device {
 		_ = d.ReleasePrimary(dev)
 	})
 	return g
+}
+
+// enter makes the GPU that of the goroutine: a part of a test or benchmark has one of its own.
+func (g *device) enter(t testing.TB) {
+	t.Helper()
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	g.must(g.d.SetCurrent(g.context))
 }
 
 func (g *device) must(err error) {

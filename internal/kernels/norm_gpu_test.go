@@ -105,6 +105,7 @@ func BenchmarkProductNorm(b *testing.B) {
 		mode Mode
 	}{{1152, 896, StoreBF16}, {9728, 896, SwiGLU}, {151936, 896, StoreF32}, {6144, 4096, StoreBF16}, {28672, 4096, SwiGLU}} {
 		b.Run(fmt.Sprintf("N%d_K%d", s.N, s.K), func(b *testing.B) {
+			g.enter(b)
 			weights := newBenchWeights(g, s.N, s.K)
 			defer weights.free(0)
 			for _, M := range []int{1, 2, 4, 8} {
@@ -113,6 +114,7 @@ func BenchmarkProductNorm(b *testing.B) {
 					continue
 				}
 				b.Run(fmt.Sprintf("M%d", M), func(b *testing.B) {
+					g.enter(b)
 					for b.Loop() {
 						two, fused := weights.timeNorm(M, s.N, s.K, s.mode, Plan{}), weights.timeNorm(M, s.N, s.K, s.mode, one)
 						mark := " "

@@ -236,6 +236,7 @@ func BenchmarkProduct(b *testing.B) {
 		{6144, 4096, StoreBF16}, {4096, 4096, AddF32}, {28672, 4096, SwiGLU}, {4096, 14336, AddF32}}
 	for _, s := range shapes {
 		b.Run(fmt.Sprintf("N%d_K%d", s.N, s.K), func(b *testing.B) {
+			g.enter(b)
 			weights := newBenchWeights(g, s.N, s.K)
 			defer weights.free(0)
 			for _, M := range []int{1, 8, 16, 32, 64, 256, 704, 2048} {
@@ -243,6 +244,7 @@ func BenchmarkProduct(b *testing.B) {
 					continue
 				}
 				b.Run(fmt.Sprintf("M%d", M), func(b *testing.B) {
+					g.enter(b)
 					for b.Loop() {
 						weights.compare(M, s.N, s.K, s.mode)
 					}

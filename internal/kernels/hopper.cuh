@@ -21,6 +21,13 @@ DEV void tma_load_2d(u32 dst, const void *map, int c0, int c1, u32 bar) {
 DEV void tma_load_4d(u32 dst, const void *map, int c0, int c1, int c2, int c3, u32 bar) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(dst), "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(bar) : "memory");
 }
+// The same by a policy of the L2.
+DEV void tma_load_2d(u32 dst, const void *map, int c0, int c1, u32 bar, u64 policy) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(dst), "l"(map), "r"(c0), "r"(c1), "r"(bar), "l"(policy) : "memory");
+}
+DEV void tma_load_4d(u32 dst, const void *map, int c0, int c1, int c2, int c3, u32 bar, u64 policy) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(dst), "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(bar), "l"(policy) : "memory");
+}
 DEV void tma_prefetch_map(const void *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 // Clusters: the blocks of one can read each other's shared memory.

@@ -95,6 +95,15 @@ DEV u32x2 load_once8(const void *p) {
   return v;
 }
 
+// A policy of the L2: what is loaded goes before anything else does. For weights that pass once a step, and are more than L2 holds, so that
+// what comes again at once, or is waited for, stays: activations, tensor maps, the kernels themselves.
+DEV u64 passing() { u64 p; asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p)); return p; }
+DEV u32x4 load_once(const void *p, u64 policy) {
+  u32x4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p), "l"(policy));
+  return v;
+}
+
 // The same, of what neighbours read again.
 DEV u32 load_word(const void *p) { u32 v; asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p)); return v; }
 DEV u32 load_half(const void *p) { u16 v; asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(v) : "l"(p)); return v; }

@@ -1,5 +1,7 @@
 package kernels
 
+import "strings"
+
 // GPU is what the choice of kernels depends on.
 type GPU struct {
 	// Capability is the compute capability, major·10 + minor; at least 80.
@@ -79,10 +81,10 @@ var tiles = []tile{
 	{"sliced_64x128", sliced, 64, 128, 8, 1, 260, 1250},
 	{"sliced_128x144", sliced, 128, 144, 6, 1, 360, 4500},
 	{"sliced_128x176", sliced, 128, 176, 5, 1, 460, 4000},
-	{"cluster_64x16", cluster, 64, 16, 8, 2, 150, 3500},
-	{"cluster_64x32", cluster, 64, 32, 6, 2, 160, 4250},
-	{"cluster_64x64", cluster, 64, 64, 6, 1, 350, 3250},
-	{"cluster_64x128", cluster, 64, 128, 4, 1, 740, 2750},
+	{"cluster_64x16", cluster, 64, 16, 8, 2, 150, 5000},
+	{"cluster_64x32", cluster, 64, 32, 6, 2, 160, 5500},
+	{"cluster_64x64", cluster, 64, 64, 6, 1, 350, 5000},
+	{"cluster_64x128", cluster, 64, 128, 4, 1, 740, 4500},
 }
 
 // Slices returns into how many slices the kernels cut the sum over K.
@@ -134,20 +136,17 @@ func candidates(g GPU, order Order, M, N, K int, mode Mode) []candidate {
 	if order == Sliced && M <= 16 {
 		all = append(all, skinny(g, M, N, K))
 	}
-	if order == Sliced && M <= 8 && mode != SwiGLU && Slices(K) == 8 {
-		all = append(all, skinnyHalf(g, M, N, K))
-	}
 	for i := range tiles {
 		switch t := &tiles[i]; {
 		case (t.form == ordered) != (order == Ordered):
 		case t.form == cluster:
 			for size := 2; size <= Slices(K); size *= 2 {
-				if c := t.candidate(g, M, N, K, size); c.plan.Shared <= mostShared {
+				if c := t.candidate(g, M, N, K, size, mode); c.plan.Shared <= mostShared {
 					all = append(all, c)
 				}
 			}
 		default:
-			all = append(all, t.candidate(g, M, N, K, 1))
+			all = append(all, t.candidate(g, M, N, K, 1, mode))
 		}
 	}
 	return all
@@ -156,24 +155,30 @@ func candidates(g GPU, order Order, M, N, K int, mode Mode) []candidate {
 // mostShared is how much shared memory a block can have on Hopper.
 const mostShared = 227 << 10
 
-// What reading weights reaches on an H200, in bytes a nanosecond: from memory, and for every further tile of x from L2.
-const bandwidth, cacheBandwidth = 4200, 5700
+// What reading weights reaches on an H200, in bytes a nanosecond: from memory, gate and up from memory by boxes of rank 4, and for every
+// further tile of x from L2.
+const bandwidth, pairedBandwidth, cacheBandwidth = 4280, 3850, 5700
 
-func (t *tile) candidate(g GPU, M, N, K, size int) candidate {
-	n, slots := ceil(M, t.x)*ceil(N, t.w)*size, g.SMs*t.perSM
-	slices, blocks := Slices(K), ceil(K, 64)
-	p := Plan{Module: "wgmma_sm90a", Kernel: t.name, Block: [3]uint32{uint32(t.w)*2 + 128, 1, 1}, Maps: true, BoxRows: t.x,
-		Shared: uint32(t.stages*(t.w+t.x)*128 + 1024), Grid: [3]uint32{uint32(min(n, slots)), 1, 1}}
+func (t *tile) candidate(g GPU, M, N, K, size int, mode Mode) candidate {
+	n, slices, blocks := ceil(M, t.x)*ceil(N, t.w)*size, Slices(K), ceil(K, 64)
+	p := Plan{Module: "wgmma_sm90a", Kernel: t.name, Block: [3]uint32{uint32(t.w)*2 + 128, 1, 1}, Maps: true, BoxRows: t.x, Shared: uint32(t.stages*(t.w+t.x)*128 + 1024)}
+	if t.form == cluster {
+		p.Shared += uint32(slices / size * t.x * 68 * 4)
+	}
+	slots := g.SMs * t.perSM
+	p.Grid = [3]uint32{uint32(min(n, slots)), 1, 1}
 	if t.form == cluster {
 		p.Grid[0], p.Cluster = uint32(n), uint32(size)
-		p.Shared += uint32(slices / size * t.x * 68 * 4)
 	}
 	mine := ceil(blocks, slices) * (slices / size) // the blocks along K of the busiest member of a cluster
 	if size == 1 {
 		mine = blocks
 	}
-	bytes := float64(2 * N * K)
-	ns := max(float64(ceil(n, slots))*(float64(mine)*t.block+t.fixed), bytes/bandwidth+t.fixed, float64(ceil(M, t.x))*bytes/cacheBandwidth)
+	bytes, rate := float64(2*N*K), float64(bandwidth)
+	if mode == SwiGLU {
+		rate = pairedBandwidth
+	}
+	ns := max(float64(ceil(n, slots))*(float64(mine)*t.block+t.fixed), bytes/rate+t.fixed, float64(ceil(M, t.x))*bytes/cacheBandwidth)
 	if t.form == cluster {
 		ns *= 1 + 0.2*float64(ceil(M, t.x)-1)
 	}
@@ -184,11 +189,13 @@ func (t *tile) candidate(g GPU, M, N, K, size int) candidate {
 func skinny(g GPU, M, N, K int) candidate {
 	p := Plan{Module: module(g, "skinny"), Kernel: "skinny1_4", Block: [3]uint32{256, 1, 1}}
 	ns := 1700 + float64(2*N*K)/3000
-	if M > 8 {
-		p.Kernel, ns = "skinny2_4", 1.5*ns
-	}
 	if Slices(K) == 8 {
-		p.Kernel, ns = p.Kernel[:len(p.Kernel)-1]+"8", ns+2000
+		// A block takes 16 rows at a time, and where there are few blocks that is what takes time.
+		block := float64(2*16*K)/90 + 300*float64(M)
+		p.Kernel, ns = "skinny1_8", 3000+max(float64(2*N*K)/4250, float64(ceil(ceil(N, 16), skinnyPerSM*g.SMs))*block)
+	}
+	if M > 8 {
+		p.Kernel, ns = strings.Replace(p.Kernel, "1", "2", 1), 1.5*ns
 	}
 	p.Grid = [3]uint32{uint32(min(ceil(N, 16*8/Slices(K)), skinnyPerSM*g.SMs)), 1, 1}
 	return candidate{p, ns}
@@ -196,12 +203,5 @@ func skinny(g GPU, M, N, K int) candidate {
 
 // skinnyPerSM is how many blocks of skinny.cu share an SM.
 const skinnyPerSM = 2
-
-// skinnyHalf takes tiles of 8 rows of w: for a w of few rows, whose blocks then fill more of the GPU.
-func skinnyHalf(g GPU, M, N, K int) candidate {
-	n := ceil(N, 8)
-	return candidate{Plan{Module: module(g, "skinny"), Kernel: "skinny_half", Block: [3]uint32{256, 1, 1}, Grid: [3]uint32{uint32(min(n, skinnyPerSM*g.SMs)), 1, 1}},
-		float64(ceil(n, skinnyPerSM*g.SMs)) * (3400 + 250*float64(M) + float64(2*N*K)/6000)}
-}
 
 func ceil(a, b int) int { return (a + b - 1) / b }

@@ -50,38 +50,36 @@ DEV void share(u32x4 v, u32x2 &low, u32x2 &high) {
   high = odd ? (u32x2){v.z, v.w} : other;
 }
 
-// A block takes WARPS / SL tiles of ROWS rows of w at a time and 8·NT rows of x, a warp one tile and slice. ROWS is 16, or 8, which
-// leaves half of the tensor core's tile empty and gives twice the tiles: for a w of few rows, and not for SWIGLU.
-// M ≤ 8·NT. Grid: any number.
-template <int NT, int SL, int U, int ROWS, bool NORM>
+// A block takes WARPS / SL tiles of 16 rows of w at a time and 8·NT rows of x, a warp one tile and slice. M ≤ 8·NT. Grid: any number.
+template <int NT, int SL, int U, bool NORM>
 DEV void skinny(const void *x, const u16 *w, void *c, const float *bias, int M, int N, int K, int mode, const float *norm, float eps) {
   DYNAMIC_SHARED(16);
   __shared__ float part[2][WARPS][NT][4][32];
-  constexpr int HALVES = ROWS / 8, TILES = WARPS / SL;
+  constexpr int TILES = WARPS / SL;
   const int warp = TID >> 5, lane = TID & 31, g = lane >> 2, t = lane & 3;
   const int slice = warp % SL, blocks = (K + 63) / 64, begin = slice_begin(blocks, slice, SL), end = slice_begin(blocks, slice + 1, SL);
-  const int units = (N + ROWS * TILES - 1) / (ROWS * TILES);
+  const int units = (N + 16 * TILES - 1) / (16 * TILES);
   dependents_may_launch();
 
   // What is loaded next, U blocks from this one on; a row that isn't there is null.
   int unit_ahead = CTAID, ahead = begin;
-  const u16 *from[HALVES];
+  const u16 *from[2];
   auto point = [&] {
 #pragma unroll
-    for (int h = 0; h < HALVES; h++) {
-      // A tile of 8 rows is half of one of 16.
-      const int tile = unit_ahead * TILES + warp / SL, t16 = HALVES == 2 ? tile : tile / 2, r = HALVES == 2 ? g + h * 8 : tile % 2 * 8 + g;
-      from[h] = weight_row_valid(t16, r, N, mode) ? w + (i64)weight_row(t16, r, N, mode) * K : nullptr;
+    for (int h = 0; h < 2; h++) {
+      const int tile = unit_ahead * TILES + warp / SL, r = g + h * 8;
+      from[h] = weight_row_valid(tile, r, N, mode) ? w + (i64)weight_row(tile, r, N, mode) * K : nullptr;
     }
   };
-  u32x4 a[U][2][HALVES];
+  u32x4 a[U][2][2];
+  const u64 policy = passing();
   auto load = [&](int u) {
 #pragma unroll
     for (int q = 0; q < 2; q++)
 #pragma unroll
-      for (int h = 0; h < HALVES; h++) {
+      for (int h = 0; h < 2; h++) {
         const int k = (ahead + u) * 64 + q * 32 + (t & 1) * 16 + (t >> 1) * 8;
-        a[u][q][h] = from[h] && ahead + u < end && k < K ? load_once(from[h] + k) : (u32x4){0, 0, 0, 0};
+        a[u][q][h] = from[h] && ahead + u < end && k < K ? load_once(from[h] + k, policy) : (u32x4){0, 0, 0, 0};
       }
   };
   auto advance = [&] {
@@ -125,7 +123,7 @@ DEV void skinny(const void *x, const u16 *w, void *c, const float *bias, int M, 
         for (int q = 0; q < 2; q++) {
           u32x2 tile[2][2] = {};
 #pragma unroll
-          for (int h = 0; h < HALVES; h++) share(a[u][q][h], tile[0][h], tile[1][h]);
+          for (int h = 0; h < 2; h++) share(a[u][q][h], tile[0][h], tile[1][h]);
 #pragma unroll
           for (int j = 0; j < 2; j++)
 #pragma unroll
@@ -150,29 +148,26 @@ DEV void skinny(const void *x, const u16 *w, void *c, const float *bias, int M, 
         lo += part[turn][tl * SL + s][i][reg][at];
         hi += part[turn][tl * SL + s][i][reg + 2][at];
       }
-      if (m >= M) continue;
-      if constexpr (HALVES == 2) store_pair(c, bias, N, mode, m, wt, r, lo, hi);
-      else if (wt * 8 + r < N) store_sum(c, N, mode, m, wt * 8 + r, bias ? lo + bias[wt * 8 + r] : lo);
+      if (m < M) store_pair(c, bias, N, mode, m, wt, r, lo, hi);
     }
   }
 }
 
-#define SKINNY(NAME, NT, SL, U, ROWS)                                                                                            \
+#define SKINNY(NAME, NT, SL, U)                                                                                                  \
   KERNEL __launch_bounds__(THREADS, 2)                                                                                           \
       NAME(const u16 *x, const u16 *w, void *c, const float *bias, int M, int N, int K, int mode) {                              \
-    skinny<NT, SL, U, ROWS, false>(x, w, c, bias, M, N, K, mode, nullptr, 0);                                                    \
+    skinny<NT, SL, U, false>(x, w, c, bias, M, N, K, mode, nullptr, 0);                                                          \
   }
-SKINNY(skinny1_4, 1, 4, 4, 16)
-SKINNY(skinny1_8, 1, 8, 4, 16)
-SKINNY(skinny2_4, 2, 4, 3, 16)
-SKINNY(skinny2_8, 2, 8, 3, 16)
-SKINNY(skinny_half, 1, 8, 10, 8)
+SKINNY(skinny1_4, 1, 4, 4)
+SKINNY(skinny1_8, 1, 8, 4)
+SKINNY(skinny2_4, 2, 4, 3)
+SKINNY(skinny2_8, 2, 8, 3)
 
 // Dynamic shared memory: K·4 + M·norm_pitch(K).
 #define SKINNY_NORM(NAME, SL)                                                                                                    \
   KERNEL __launch_bounds__(THREADS, 2)                                                                                           \
       NAME(const float *x, const u16 *w, void *c, const float *bias, int M, int N, int K, int mode, const float *norm, float eps) { \
-    skinny<1, SL, 4, 16, true>(x, w, c, bias, M, N, K, mode, norm, eps);                                                         \
+    skinny<1, SL, 4, true>(x, w, c, bias, M, N, K, mode, norm, eps);                                                         \
   }
 SKINNY_NORM(skinny_norm_4, 4)
 SKINNY_NORM(skinny_norm_8, 8)

@@ -84,13 +84,21 @@ DEV void product(const void *x, const void *w, void *c, const float *bias, int M
   if (group == 0) {
     if constexpr (CW > 1) registers_down<24>();
     if (TID == 0) {
+      const u64 policy = passing();
       auto load_w = [&](int s, int tile, int block) {
         barrier_expect(full + 8 * s, WB + XB);
 #pragma unroll
         for (int i = 0; i < CW; i++) {
           const int at = tile * CW + i;
-          if (mode == SWIGLU) tma_load_4d(ws + s * WB + i * 8192, w, block * 64, 0, 0, at * 4, full + 8 * s);
-          else tma_load_2d(ws + s * WB + i * 8192, w, block * 64, at * 64, full + 8 * s);
+          const u32 to = ws + s * WB + i * 8192, bar = full + 8 * s;
+          if constexpr (FORM != ORDERED && XT <= 64)
+            if (walk.x_tiles == 1) { // else w is read again
+              if (mode == SWIGLU) tma_load_4d(to, w, block * 64, 0, 0, at * 4, bar, policy);
+              else tma_load_2d(to, w, block * 64, at * 64, bar, policy);
+              continue;
+            }
+          if (mode == SWIGLU) tma_load_4d(to, w, block * 64, 0, 0, at * 4, bar);
+          else tma_load_2d(to, w, block * 64, at * 64, bar);
         }
       };
       int ahead = 0; // stages whose weights were loaded before the wait for the kernel that makes x

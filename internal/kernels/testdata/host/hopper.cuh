@@ -22,6 +22,8 @@ static void load_box(u32 dst, const void *map, int rank, const int32_t *at, u32 
 }
 DEV void tma_load_2d(u32 dst, const void *map, int c0, int c1, u32 bar) { load_box(dst, map, 2, (const int32_t[]){c0, c1}, bar); }
 DEV void tma_load_4d(u32 dst, const void *map, int c0, int c1, int c2, int c3, u32 bar) { load_box(dst, map, 4, (const int32_t[]){c0, c1, c2, c3}, bar); }
+DEV void tma_load_2d(u32 dst, const void *map, int c0, int c1, u32 bar, u64) { tma_load_2d(dst, map, c0, c1, bar); }
+DEV void tma_load_4d(u32 dst, const void *map, int c0, int c1, int c2, int c3, u32 bar, u64) { tma_load_4d(dst, map, c0, c1, c2, c3, bar); }
 DEV void tma_prefetch_map(const void *) {}
 
 DEV u32 cluster_rank() { return block - blocks; }

@@ -122,10 +122,10 @@ static void norm_rows(Operands &o) {
 static void test_few(const Call &c, const vector<u8> &want) {
   static const struct { const char *name; Product *kernel; int most, slices, rows; } kernels[] = {
       {"skinny1_4", few::skinny1_4, 8, 4, 32}, {"skinny1_8", few::skinny1_8, 8, 8, 16}, {"skinny2_4", few::skinny2_4, 16, 4, 32},
-      {"skinny2_8", few::skinny2_8, 16, 8, 16}, {"skinny_half", few::skinny_half, 8, 8, 8}};
+      {"skinny2_8", few::skinny2_8, 16, 8, 16}};
   const Operands &o = c.o;
   for (auto &k : kernels) {
-    if (c.rows > k.most || k.slices != slices(o.K) || (k.rows == 8 && c.mode == SWIGLU)) continue;
+    if (c.rows > k.most || k.slices != slices(o.K)) continue;
     const int tiles = (o.N + k.rows - 1) / k.rows;
     for (int blocks : {tiles, tiles > 3 ? 2 : 1})
       c.same(k.name, c.run(k.name, [&](void *to) {

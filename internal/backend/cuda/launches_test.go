@@ -95,7 +95,7 @@ func TestLaunches(t *testing.T) {
 		{"8B", large, 32, 1, 165, "skinny_norm_8 attend_rope_cluster_128 skinny1_8 skinny_norm_8 skinny1_8"},
 		{"8B", large, 32, 2, 165, "skinny_norm_8 attend_rope_cluster_128 skinny1_8 skinny_norm_8 skinny1_8"},
 		{"8B", large, 32, 8, 229, "rms_norm_4 skinny1_8 attend_rope_cluster_128 skinny1_8 rms_norm_4 skinny1_8 skinny1_8"},
-		{"8B", large, 32, 64, 261, "rms_norm_4 sliced_64x32 rope_store_128 attend_cluster_128 cluster_64x64 rms_norm_4 sliced_128x64 cluster_64x64"},
+		{"8B", large, 32, 64, 261, "rms_norm_4 sliced_64x32 rope_store_128 attend_cluster_128 sliced_64x32 rms_norm_4 sliced_128x64 cluster_64x64"},
 	} {
 		names := planned(t, open(t, Options{Rows: 64}), c.s, c.layers, c.rows)
 		each := (len(names) - 5) / c.layers // besides: embed, norm, head, 2 of the sampler

@@ -122,7 +122,8 @@ ladder() {
 	fi
 }
 
-# speeds NAME SHAPE: the same runs for any server. All but 64 streams, which are as many as there are contexts, can be admitted.
+# speeds NAME SHAPE: the same runs for any server. All but streams64, which are as many as there are contexts, can be admitted; where that
+# doesn't take too long 1,000 contexts have 64 streams too, which pays for their prompts.
 speeds() {
 	local name=$1 many=10000
 	[ "$2" = 8b ] && many=1000
@@ -131,7 +132,7 @@ speeds() {
 	step 0 ttft 100 1 1 --base-tokens 432 --unique --seed 2
 	step 0 alone 100 1 17 --base-tokens 432 --unique --seed 3
 	step 3 streams64 64 64 512 --base-tokens 160 --unique --seed 4
-	step 3 streams64-again 64 64 512 --base-tokens 160 --unique --seed 5
+	[ "$2" = 8b ] || step 0 streams64-1000 1000 64 512 --base-tokens 160 --unique --seed 5
 	step 0 unique64 $many 64 8 --base-tokens 432 --unique --seed 6
 	step 0 unique256 $many 256 8 --base-tokens 432 --unique --seed 7
 	step 0 shared256 $many 256 8 --base-tokens 432 --seed 8
@@ -162,7 +163,7 @@ stage() { # stage STAGE: in a process of its own, under its limit
 }
 
 limit() { # limit STAGE: seconds
-	case $1 in check-gpu) echo 140 ;; ladder) echo 90 ;; profile-*) echo 20 ;; serve-8b) echo 95 ;; vllm-*) echo 200 ;; *) echo 75 ;; esac
+	case $1 in check-gpu) echo 140 ;; ladder) echo 90 ;; profile-*) echo 20 ;; serve-8b) echo 95 ;; vllm-*) echo 220 ;; *) echo 75 ;; esac
 }
 
 if [ "${1:-}" = --stage ]; then # how this script calls itself

@@ -45,33 +45,58 @@ func CheckAttention(h Heads, pageSize int) error {
 //	scale f32
 //	partial u64 DecodePartial bytes, not read before they are written; 0 where Plan.Cluster isn't
 //	arrived u64 DecodeArrived bytes, zero before the first launch; kept zero; 0 where Plan.Cluster isn't
+//	parts, ring i32 the plan's
+//
+// On Hopper the kernel reads the sequences, the tables, and keys and values of tokens before the row ahead of its wait for the kernels
+// in front of it: they have to be complete before the first kernel of the step begins, and that one must not be launched as a dependent.
 func DecodeAttention(g GPU, h Heads, seqs, longest int) Plan {
-	parts := min(ceil(longest, decodeSplit), decodeSplits)
-	p := Plan{Module: module(g, "attend_one"), Kernel: fmt.Sprintf("attend_one_%d", h.Dim), Block: [3]uint32{256, 1, 1},
-		Grid: [3]uint32{uint32(parts), uint32(decodeGroups(h)), uint32(seqs)}, Shared: 64 << 10}
-	if g.Hopper() && parts <= 8 {
-		p.Kernel, p.Cluster = fmt.Sprintf("attend_cluster_%d", h.Dim), uint32(parts)
+	parts, blocks := min(ceil(longest, decodeSplit), decodeSplits), seqs*decodeGroups(h)
+	ring := 4 // 64 KiB
+	if h.Dim == 128 {
+		ring = 2
 	}
+	// Few sequences are spread over the GPU by their parts. Of many each has a block, or as few as it needs not to be what all wait for;
+	// small heads in blocks of three teams as long as each has an SM of its own.
+	switch {
+	case blocks*2 <= g.SMs && (!g.Hopper() || h.Dim == 128 || blocks*parts <= g.SMs):
+		return decodePlan(g, h, seqs, parts, 1, ring, 1, g.Hopper() && parts <= 8)
+	case g.Hopper() && h.Dim == 64 && blocks*ceil(parts, 6) <= g.SMs:
+		return decodePlan(g, h, seqs, parts, 3, 2, 6, false)
+	}
+	return decodePlan(g, h, seqs, parts, 1, ring, 4, false)
+}
+
+// decodePlan plans blocks of so many teams of 4 warps, which copy ring tiles ahead and take per parts each. Nothing of that changes a
+// result.
+func decodePlan(g GPU, h Heads, seqs, parts, teams, ring, per int, cluster bool) Plan {
+	p := Plan{Module: module(g, "attend_one"), Kernel: fmt.Sprintf("attend_one_%d", h.Dim), Block: [3]uint32{uint32(128 * teams), 1, 1}, Parts: per, Ring: ring,
+		Grid:   [3]uint32{uint32(ceil(parts, per)), uint32(decodeGroups(h)), uint32(seqs)},
+		Shared: uint32(4 * teams * (ring*32*h.Dim*2 + min(h.Heads/h.KVHeads, decodeHeads)*(h.Dim+4)*4))}
+	switch {
+	case cluster:
+		p.Kernel, p.Cluster = fmt.Sprintf("attend_cluster_%d", h.Dim), uint32(parts)
+	case teams > 1:
+		p.Kernel = fmt.Sprintf("attend_teams_%d", h.Dim)
+	}
+	return p
+}
+
+// rotating is p with the kernel that rotates and stores besides.
+func (p Plan) rotating() Plan {
+	p.Kernel = strings.Replace(strings.Replace(p.Kernel, "attend_", "attend_rope_", 1), "rope_one", "rope", 1)
 	return p
 }
 
 // DecodeAttentionRoPE is DecodeAttention for rows whose queries and keys are not rotated yet and whose keys and values are not in
 // the cache: it rotates the queries, and rotates the keys and stores them and the values to the page that tables names for the
-// token. A row's position is the number of tokens before it, and all Dim elements of a head rotate. Besides DecodeAttention's
-// parameters it has
+// token. A row's position is the number of tokens before it, and all Dim elements of a head rotate. In front of parts it has the
+// parameters
 //
-//	cos, sin u64  float32 [positions, Dim/2]
+//	cos, sin u64  float32 [positions, Dim/2], complete before the step
 //	interleaved i32  0: pairs are (i, i + Dim/2); 1: (2i, 2i+1)
 func DecodeAttentionRoPE(g GPU, h Heads, seqs, longest int) Plan {
-	p := DecodeAttention(g, h, seqs, longest)
-	p.Kernel = strings.Replace(p.Kernel, "attend_one", "attend_rope", 1)
-	p.Kernel = strings.Replace(p.Kernel, "attend_cluster", "attend_rope_cluster", 1)
-	return p
+	return DecodeAttention(g, h, seqs, longest).rotating()
 }
-
-// RotatesInAttention reports whether DecodeAttentionRoPE takes less time than rotating first, which has the same results to the
-// bit: every block rotates the queries again, which is time where there are many.
-func RotatesInAttention(h Heads, seqs int) bool { return seqs*decodeGroups(h) <= 128 }
 
 // PrefillAttention plans the attention of the sequences that have more than one row, among seqs sequences of up to most rows. A
 // row's result does not depend on which rows came before it in other steps. The parameters are those of DecodeAttention up to

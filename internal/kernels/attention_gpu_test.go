@@ -91,7 +91,8 @@ func (a *attention) launches(gpu GPU, out cuda.Pointer, dependent bool) []*cuda.
 	args := []any{a.dqkv, out, a.dcache, a.dtables, a.drow, a.drows, a.dpast, a.maxPages, a.h.Heads, a.h.KVHeads, bits.Len(uint(a.page)) - 1, scale}
 	var all []*cuda.Launch
 	if slices.ContainsFunc(a.seqs, func(s seqRows) bool { return s.rows == 1 }) {
-		all = append(all, a.g.launch(DecodeAttention(gpu, a.h, len(a.seqs), tokens), dependent, append(args, a.part, a.count)...))
+		p := DecodeAttention(gpu, a.h, len(a.seqs), tokens)
+		all = append(all, a.g.launch(p, dependent, append(args, a.part, a.count, p.Parts, p.Ring)...))
 	}
 	if rows > 1 {
 		all = append(all, a.g.launch(PrefillAttention(gpu, a.h, len(a.seqs), rows), dependent, args...))
@@ -169,7 +170,7 @@ func TestAttentionOnGPU(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for _, c := range attentionCases {
 		a := newAttention(g, r, c.h, c.page, c.seqs)
-		for _, gpu := range []GPU{{80, g.gpu.SMs}, g.gpu} {
+		for _, gpu := range []GPU{{80, g.gpu.SMs}, g.gpu, {80, 1}, {g.gpu.Capability, 1}} {
 			out := a.compute(gpu)
 			for range 400 {
 				seq := r.IntN(len(c.seqs))
@@ -271,14 +272,14 @@ func TestDecodeAttentionRoPEOnGPU(t *testing.T) {
 					}
 				}
 			}
-			for _, gpu := range []GPU{{80, g.gpu.SMs}, g.gpu} {
+			for _, gpu := range []GPU{{80, g.gpu.SMs}, g.gpu, {80, 1}, {g.gpu.Capability, 1}} {
 				g.must(g.d.ToDevice(a.dcache, raw(empty)))
 				n := a.total * c.h.Heads * D
 				out := g.alloc(2 * n)
 				p := DecodeAttentionRoPE(gpu, c.h, len(c.seqs), tokens)
 				for range 2 { // what is stored is stored again
 					g.run(g.launch(p, false, a.dqkv, out, a.dcache, a.dtables, a.drow, a.drows, a.dpast, a.maxPages, c.h.Heads, c.h.KVHeads,
-						bits.Len(uint(c.page))-1, float32(1/math.Sqrt(float64(D))), a.part, a.count, dcos, dsin, interleaved))
+						bits.Len(uint(c.page))-1, float32(1/math.Sqrt(float64(D))), a.part, a.count, dcos, dsin, interleaved, p.Parts, p.Ring))
 				}
 				cache, got := download[uint16](g, a.dcache, len(a.cache)), download[uint16](g, out, n)
 				if !slices.Equal(got, a.rotateFirst(gpu, empty, dcos, dsin, interleaved, n, tokens)) || !slices.Equal(cache, download[uint16](g, a.dcache, len(a.cache))) {
@@ -326,21 +327,25 @@ func (a *attention) rotateFirst(gpu GPU, cache []uint16, cos, sin cuda.Pointer, 
 	none := cuda.Pointer(0)
 	g.run(g.launch(rope, false, qkv, a.dcache, cos, sin, none, none, upload(g, positions, 0), upload(g, slots, 0), float32(0), h.Heads, h.KVHeads, a.total, interleaved, a.page))
 	out := g.alloc(2 * n)
-	g.run(g.launch(DecodeAttention(gpu, h, len(a.seqs), tokens), false, qkv, out, a.dcache, a.dtables, a.drow, a.drows, a.dpast, a.maxPages, h.Heads, h.KVHeads,
-		bits.Len(uint(a.page))-1, float32(1/math.Sqrt(float64(h.Dim))), a.part, a.count))
+	p := DecodeAttention(gpu, h, len(a.seqs), tokens)
+	g.run(g.launch(p, false, qkv, out, a.dcache, a.dtables, a.drow, a.drows, a.dpast, a.maxPages, h.Heads, h.KVHeads,
+		bits.Len(uint(a.page))-1, float32(1/math.Sqrt(float64(h.Dim))), a.part, a.count, p.Parts, p.Ring))
 	return download[uint16](g, out, n)
 }
 
-// Decoding and prefill of models of 0.5B and 8B; keys and values fit L2 only at few sequences.
+// Decoding and prefill of models of 0.5B and 8B.
 func BenchmarkAttention(b *testing.B) {
 	g := openDevice(b)
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, h := range []Heads{{14, 2, 64}, {32, 8, 128}} {
+		for _, c := range [][2]int{{1, 711}, {8, 711}, {64, 711}, {256, 711}, {1, 8000}} {
+			benchDecode(g, r, h, c[0], c[1])
+		}
 		for _, c := range []struct {
 			seqs int
 			s    seqRows
-		}{{1, seqRows{1, 711}}, {8, seqRows{1, 711}}, {64, seqRows{1, 711}}, {256, seqRows{1, 711}}, {1, seqRows{1, 8000}}, {1, seqRows{704, 0}}, {4, seqRows{704, 0}}, {1, seqRows{2048, 0}}, {16, seqRows{14, 690}}} {
-			a := benchAttention(g, r, h, c.seqs, c.s)
+		}{{1, seqRows{704, 0}}, {4, seqRows{704, 0}}, {1, seqRows{2048, 0}}, {16, seqRows{14, 690}}} {
+			a := benchAttention(g, r, h, c.seqs, 1, c.s)
 			out := g.alloc(a.total * h.Heads * h.Dim * 2)
 			var launches, early []*cuda.Launch
 			for range 10 {
@@ -348,28 +353,66 @@ func BenchmarkAttention(b *testing.B) {
 				early = append(early, a.launches(g.gpu, out, true)...)
 			}
 			us, dependent := g.microseconds(launches, 5), g.microseconds(early, 5)
-			bytes := float64(c.seqs*(c.s.past+c.s.rows)*h.KVHeads*h.Dim*4) + float64(a.total*h.Heads*h.Dim*4)
 			flop := 0.0
 			for i := range c.s.rows {
 				flop += 4 * float64(c.seqs*h.Heads*h.Dim*(c.s.past+i+1))
 			}
-			if c.s.rows == 1 {
-				tables := upload(g, make([]float32, (c.s.past+1)*h.Dim/2), 0)
-				p := DecodeAttentionRoPE(g.gpu, h, c.seqs, c.s.past+1)
-				var launches []*cuda.Launch
-				for range 10 {
-					launches = append(launches, g.launch(p, true, a.dqkv, out, a.dcache, a.dtables, a.drow, a.drows, a.dpast, a.maxPages, h.Heads, h.KVHeads,
-						bits.Len(uint(a.page))-1, float32(1), a.part, a.count, tables, tables, 0))
-				}
-				fmt.Printf("attention %v seqs %d %+v with RoPE: dependent %.2f us\n", h, c.seqs, c.s, g.microseconds(launches, 5))
-			}
-			fmt.Printf("attention %v seqs %d %+v: us %.2f dependent %.2f TB/s %.2f TFLOP/s %.1f\n", h, c.seqs, c.s, us, dependent, bytes/dependent/1e6, flop/dependent/1e6)
+			fmt.Printf("attention %v seqs %d %+v: us %.2f dependent %.2f TFLOP/s %.1f\n", h, c.seqs, c.s, us, dependent, flop/dependent/1e6)
 		}
 	}
 }
 
-// benchAttention is newAttention with keys and values that repeat, so that it is made quickly.
-func benchAttention(g *device, r *rand.Rand, h Heads, seqs int, s seqRows) *attention {
+// benchDecode times the ways of decode attention beside each other, * the one that is planned, alone and with the rotation, each
+// behind the one before and begun early. Keys and values are in turn those of as many steps as L2 doesn't hold.
+func benchDecode(g *device, r *rand.Rand, h Heads, seqs, past int) {
+	bytes := seqs * (past + 1) * h.KVHeads * h.Dim * 4
+	turns := min(1+200<<20/bytes, 256)
+	n := max(turns, 8)
+	a := benchAttention(g, r, h, seqs, turns, seqRows{1, past})
+	out, angles := g.alloc(a.total*h.Heads*h.Dim*2), upload(g, make([]float32, (past+1)*h.Dim/2), 0)
+	parts := min(ceil(past+1, decodeSplit), decodeSplits)
+	plans := []Plan{DecodeAttention(g.gpu, h, seqs, past+1)}
+	add := func(teams, ring, per int, cluster bool) {
+		if p := decodePlan(g.gpu, h, seqs, parts, teams, ring, per, cluster); p != plans[0] {
+			plans = append(plans, p)
+		}
+	}
+	ring := 256 / h.Dim
+	add(1, ring, 1, false)
+	add(1, ring, 4, false)
+	if g.gpu.Hopper() && parts <= 8 {
+		add(1, ring, 1, true)
+	}
+	if g.gpu.Hopper() && h.Dim == 64 {
+		add(3, 2, 6, false)
+	}
+	for i, p := range plans {
+		var us [4]float64
+		for k := range us {
+			p, args := p, []any{a.part, a.count}
+			if k >= 2 {
+				p, args = p.rotating(), append(args, angles, angles, 0)
+			}
+			var launches []*cuda.Launch
+			for j := range n {
+				tables := a.dtables + cuda.Pointer(4*(j%turns)*seqs*a.maxPages)
+				launches = append(launches, g.launch(p, k%2 == 1, append([]any{a.dqkv, out, a.dcache, tables, a.drow, a.drows, a.dpast, a.maxPages, h.Heads, h.KVHeads,
+					bits.Len(uint(a.page)) - 1, float32(0.1)}, append(args, p.Parts, p.Ring)...)...))
+			}
+			us[k] = g.microseconds(launches, 5)
+		}
+		mark := ' '
+		if i == 0 {
+			mark = '*'
+		}
+		fmt.Printf("attention %v seqs %d behind %d %c %-18s grid %v: us %.2f dependent %.2f, with RoPE %.2f dependent %.2f, TB/s %.2f\n", h, seqs, past, mark, p.Kernel, p.Grid,
+			us[0], us[1], us[2], us[3], float64(bytes)/us[1]/1e6)
+	}
+}
+
+// benchAttention is newAttention with keys and values that repeat, so that it is made quickly, and with pages and tables of as many
+// steps as turns says.
+func benchAttention(g *device, r *rand.Rand, h Heads, seqs, turns int, s seqRows) *attention {
 	const page = 16
 	per := ceil(s.past+s.rows, page)
 	a := &attention{g: g, h: h, page: page, maxPages: per, total: seqs * s.rows}
@@ -377,8 +420,12 @@ func benchAttention(g *device, r *rand.Rand, h Heads, seqs int, s seqRows) *atte
 	for i := range seqs {
 		a.seqs = append(a.seqs, s)
 		row, rows, past = append(row, int32(i*s.rows)), append(rows, int32(s.rows)), append(past, int32(s.past))
-		for p := range per {
-			a.tables = append(a.tables, int32(p*seqs+i))
+	}
+	for turn := range turns {
+		for i := range seqs {
+			for p := range per {
+				a.tables = append(a.tables, int32((turn*per+p)*seqs+i))
+			}
 		}
 	}
 	noise := normalBF16(r, 1<<20, 1)
@@ -389,7 +436,7 @@ func benchAttention(g *device, r *rand.Rand, h Heads, seqs int, s seqRows) *atte
 		}
 		return p
 	}
-	a.dqkv, a.dcache, a.dtables = fill(a.total*(h.Heads+2*h.KVHeads)*h.Dim), fill(seqs*per*h.KVHeads*2*page*h.Dim), upload(g, a.tables, 0)
+	a.dqkv, a.dcache, a.dtables = fill(a.total*(h.Heads+2*h.KVHeads)*h.Dim), fill(turns*seqs*per*h.KVHeads*2*page*h.Dim), upload(g, a.tables, 0)
 	a.drow, a.drows, a.dpast = upload(g, row, 0), upload(g, rows, 0), upload(g, past, 0)
 	a.part, a.count = g.alloc(int(DecodePartial(h, seqs))), upload(g, make([]byte, DecodeArrived(h, seqs)), 0)
 	return a

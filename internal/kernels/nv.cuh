@@ -49,6 +49,7 @@ DEV u32 warp_sum(u32 v) {
 
 DEV float shfl_xor(float v, int mask) { return __nvvm_shfl_sync_bfly_f32(0xffffffffu, v, mask, 31); }
 DEV float shfl(float v, int lane) { return __nvvm_shfl_sync_idx_f32(0xffffffffu, v, lane, 31); }
+DEV int shfl(int v, int lane) { return __nvvm_shfl_sync_idx_i32(0xffffffffu, v, lane, 31); }
 // All 32 lanes get the sum of all lanes' v, or the maximum; a NaN is no maximum.
 DEV float warp_sum(float v) {
 #pragma unroll
@@ -110,6 +111,13 @@ DEV u32 load_half(const void *p) { u16 v; asm volatile("ld.global.nc.u16 %0, [%1
 DEV u32x2 load_pair(const void *p) {
   u32x2 v;
   asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+}
+
+// A word that another kernel may have written since this SM last read it: past the first-level cache.
+DEV u32 load_fresh(const void *p) {
+  u32 v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
   return v;
 }
 

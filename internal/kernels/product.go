@@ -48,6 +48,9 @@ type Plan struct {
 	// BoxRows × 64. The map of x may describe more rows than M: what is computed of them is not stored.
 	Maps    bool
 	BoxRows int
+	// Parts is how many parts of a sequence a block of decode attention takes, and Ring how many tiles of 32 keys or values each of its
+	// warps copies ahead.
+	Parts, Ring int
 }
 
 // form is how a kernel of wgmma.cu runs along K.

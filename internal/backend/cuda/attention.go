@@ -41,7 +41,7 @@ func (g *gpu) rotates(ops []op, i int) bool {
 		return false
 	}
 	r, o := &ops[i], &ops[i+1]
-	return kernels.RotatesInAttention(headsOf(r), g.step.l.seqs) && o.kind == opAttention && o.src == r.dst && o.kv == r.kv && o.layer == r.layer && o.a == r.a && r.rope.dim == o.a.HeadDim &&
+	return o.kind == opAttention && o.src == r.dst && o.kv == r.kv && o.layer == r.layer && o.a == r.a && r.rope.dim == o.a.HeadDim &&
 		kernels.CheckAttention(headsOf(o), o.kv.c.PageSize) == nil
 }
 
@@ -75,15 +75,15 @@ func (g *gpu) buildDecodeAttention(p *program, o, r *op) error {
 	if !s.decode {
 		longest = s.longest()
 	}
-	if r == nil {
-		_, err = g.attend(p, o, kernels.DecodeAttention(device, h, s.l.seqs, longest), uint64(partial), uint64(arrived))
+	plan := kernels.DecodeAttention(device, h, s.l.seqs, longest)
+	if r != nil {
+		plan = kernels.DecodeAttentionRoPE(device, h, s.l.seqs, longest)
+	}
+	l, err := g.attend(p, o, plan, uint64(partial), uint64(arrived))
+	if err != nil || r == nil {
 		return err
 	}
-	l, err := g.attend(p, o, kernels.DecodeAttentionRoPE(device, h, s.l.seqs, longest), uint64(partial), uint64(arrived))
-	if err != nil {
-		return err
-	}
-	l.Set(14, uint64(r.rope.cos)).Set(15, uint64(r.rope.sin)).Set(16, 0)
+	l.Set(14, uint64(r.rope.cos)).Set(15, uint64(r.rope.sin)).Set(16, 0).Set(17, uint64(plan.Parts)).Set(18, uint64(plan.Ring))
 	if r.rope.interleaved {
 		l.Set(16, 1)
 	}
@@ -102,7 +102,7 @@ func (g *gpu) attend(p *program, o *op, plan kernels.Plan, partial, arrived uint
 	l.Set(0, uint64(o.src.p)).Set(1, uint64(o.dst.p)).Set(2, uint64(o.kv.layer(o.layer))).Set(3, s.word(s.l.tables))
 	l.Set(4, s.word(s.l.seqRow)).Set(5, s.word(s.l.seqRows)).Set(6, s.word(s.l.seqPast)).Set(7, uint64(s.l.stride))
 	l.Set(8, uint64(o.a.Heads)).Set(9, uint64(o.a.KVHeads)).Set(10, uint64(bits.TrailingZeros(uint(o.kv.c.PageSize)))).Set(11, bits32(o.a.Scale))
-	return l.Set(12, partial).Set(13, arrived), nil
+	return l.Set(12, partial).Set(13, arrived).Set(14, uint64(plan.Parts)).Set(15, uint64(plan.Ring)), nil
 }
 
 // longestRows is the most rows of a sequence, longest the most tokens of one with a single row; 0 where there is none.

@@ -243,7 +243,8 @@ func (g *gpu) build(p *program, ops []op) error {
 }
 
 // add appends a launch of a kernel to a program. Every kernel but a program's first may begin before the one in front of it has
-// ended, and waits by itself, but for one behind a program's serial.
+// ended, and waits by itself, but for one behind a program's serial. So what the step's first kernel finds complete, every other one may
+// read ahead of its wait, as attention does.
 func (g *gpu) add(p *program, name string, grid, block [3]uint32, shared uint32) (*driver.Launch, error) {
 	f, err := g.kernels.function(g.d, name)
 	if err != nil {

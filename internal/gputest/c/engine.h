@@ -303,7 +303,7 @@ static int run_engine(struct node *k, CUresult *code) {
     else if (!strcmp(name, "matmul_any") || starts(name, "skinny") || starts(name, "mma_")) *code = run_matmul(k, 0);
     else if (starts(name, "ordered_") || starts(name, "sliced_") || starts(name, "cluster_")) *code = run_matmul(k, 1);
     else if (!strcmp(name, "attention_any")) *code = run_attention(k);
-    else if (starts(name, "attend_one_") || starts(name, "attend_cluster_")) *code = run_attend(k, 0);
+    else if (starts(name, "attend_one_") || starts(name, "attend_cluster_") || starts(name, "attend_teams_")) *code = run_attend(k, 0);
     else if (starts(name, "attend_rope_")) *code = run_attend_rope(k);
     else if (starts(name, "attend_many_")) *code = run_attend(k, 1);
     else if (run_quantized(k, code)) return 1;

@@ -15,6 +15,15 @@ namespace one {
 #include "attend_one.cu"
 }
 #undef ATTEND
+#undef ATTEND_ROPE
+#undef BOUNDS
+#undef ROPE_ARGUMENTS
+#undef BULK
+#define BULK 0 // as for a GPU without copies of whole pages
+namespace ampere {
+#include "attend_one.cu"
+}
+#undef ATTEND
 namespace many {
 #include "attend_many.cu"
 }
@@ -111,6 +120,8 @@ template <int D> struct Kernels;
     static constexpr auto many = many::attend_many_##SIZE;                                                                    \
     static constexpr auto plain = one::attend_one_##SIZE, cluster = one::attend_cluster_##SIZE;                               \
     static constexpr auto rope = one::attend_rope_##SIZE, rope_cluster = one::attend_rope_cluster_##SIZE;                     \
+    static constexpr auto ampere = ampere::attend_one_##SIZE;                                                                 \
+    static constexpr auto ampere_rope = ampere::attend_rope_##SIZE;                                                           \
     static constexpr auto store = light::rope_store_##SIZE;                                                                   \
   };
 KERNELS_OF(64)
@@ -120,19 +131,33 @@ KERNELS_OF(128)
 
 static int groups_of(const Step &s) { return s.kv_heads * ((s.heads / s.kv_heads + 7) / 8); }
 
+// How the parts of sequences are shared out: teams of a block, parts of a block, whether blocks are in a cluster, tiles of a ring, without
+// copies of whole pages.
+struct Way { int teams, per; bool cluster; int ring; bool plain; };
+static const Way ways[] = {{1, 1, false, 2}, {1, 1, true, 3}, {1, 4, false, 6}, {1, 2, false, 4}, {3, 3, false, 2}, {3, 6, false, 2}, {3, 1, false, 2}, {1, 1, false, 0, true}, {1, 4, false, 0, true}};
+
 // The rows of sequences that have one; cos and sin are null, or the tables by which queries and keys are yet to be rotated.
-template <int D> static vector<u16> decode(Step &s, bool cluster, const float *cos, const float *sin, int interleaved) {
+template <int D> static vector<u16> decode(Step &s, Way way, const float *cos, const float *sin, int interleaved) {
   vector<u16> out((size_t)s.total * s.heads * D, 0xffff);
   int longest = 0;
   for (Rows r : s.seqs) longest = r.rows == 1 && r.past + 1 > longest ? r.past + 1 : longest;
-  const int parts = longest > 4096 ? 16 : (longest + 255) / 256, groups = groups_of(s), seqs = s.seqs.size();
+  if (D != 64) way.teams = 1; // there are no others
+  const int parts = longest > 4096 ? 16 : (longest + 255) / 256, groups = groups_of(s), seqs = s.seqs.size(), per = way.per;
+  const int blocks = (parts + per - 1) / per;
+  const int ring = way.plain ? ampere::RING80<D> : way.ring;
   vector<one::Found<D>> partial((size_t)seqs * groups * 16);
   memset((void *)partial.data(), 0xff, partial.size() * sizeof partial[0]);
   vector<u32> arrived(seqs * groups);
   calls++;
-  launch(parts, groups, seqs, 256, cluster ? parts : 1, [&] {
-    if (cos) (cluster ? Kernels<D>::rope_cluster : Kernels<D>::rope)(STEP(s, out), partial.data(), arrived.data(), cos, sin, interleaved);
-    else (cluster ? Kernels<D>::cluster : Kernels<D>::plain)(STEP(s, out), partial.data(), arrived.data());
+  launch(blocks, groups, seqs, 128 * way.teams, way.cluster ? blocks : 1, [&] {
+    auto run = [&](auto plain, auto rope, auto *partial) {
+      if (cos) rope(STEP(s, out), partial, arrived.data(), cos, sin, interleaved, per, ring);
+      else plain(STEP(s, out), partial, arrived.data(), per, ring);
+    };
+    if (way.plain) run(Kernels<D>::ampere, Kernels<D>::ampere_rope, (ampere::Found<D> *)partial.data());
+    else if (way.cluster) run(Kernels<D>::cluster, Kernels<D>::rope_cluster, partial.data());
+    else if constexpr (D == 64) way.teams > 1 ? run(one::attend_teams_64, one::attend_rope_teams_64, partial.data()) : run(Kernels<D>::plain, Kernels<D>::rope, partial.data());
+    else run(Kernels<D>::plain, Kernels<D>::rope, partial.data());
   });
   for (u32 n : arrived)
     if (n) FAILED("arrivals are left\n");
@@ -165,9 +190,9 @@ static void check_rotated(const Step &before, const Step &after, int interleaved
 
 template <int D> static void test(int heads, int kv_heads, int shift) {
   Step s(D, heads, kv_heads, shift, {{1, 0}, {5, 3}, {1, 15}, {1, 16}, {2, 64}, {1, 300}, {37, 30}, {1, 700}});
-  const vector<u16> out = decode<D>(s, false, nullptr, nullptr, 0);
+  const vector<u16> out = decode<D>(s, ways[0], nullptr, nullptr, 0);
   s.check("attend_one", out, true);
-  same("attend_cluster", s, decode<D>(s, true, nullptr, nullptr, 0), out);
+  for (const Way &way : ways) same("attend_one in other ways", s, decode<D>(s, way, nullptr, nullptr, 0), out);
   const vector<u16> prompt = prompts<D>(s);
   s.check("attend_many", prompt, false);
   Step cut = s; // the prompt of 37 rows in two steps of 20 and 17 has the same results
@@ -191,17 +216,17 @@ template <int D> static void test(int heads, int kv_heads, int shift) {
       slots.push_back((turned.tables[i * turned.max_pages + (single[i].past >> shift)] << shift) + (single[i].past & ((1 << shift) - 1)));
       for (int h = 0; h < 2 * kv_heads; h++) memset(turned.at(i, single[i].past, h / 2, h & 1), 0xff, 2 * D); // not stored yet
     }
-    Step within[2] = {turned, turned};
+    vector<Step> within(std::size(ways), turned);
     launch((turned.total * turned.width() / 4 + 255) / 256, 1, 1, 256, 1, [&] {
       Kernels<D>::store(turned.qkv.data(), turned.cache.data(), cos.data(), sin.data(), nullptr, nullptr, turned.past.data(), slots.data(), 0, heads, kv_heads, turned.total,
                         interleaved, 1 << shift);
     });
     check_rotated(within[0], turned, interleaved);
-    const vector<u16> want = decode<D>(turned, false, nullptr, nullptr, 0);
+    const vector<u16> want = decode<D>(turned, ways[0], nullptr, nullptr, 0);
     turned.check("rope_store and attend_one", want, true);
-    for (int cluster = 0; cluster < 2; cluster++) {
-      Step &w = within[cluster];
-      same("attend_rope", w, decode<D>(w, cluster, cos.data(), sin.data(), interleaved), want);
+    for (size_t way = 0; way < std::size(ways); way++) {
+      Step &w = within[way];
+      same("attend_rope", w, decode<D>(w, ways[way], cos.data(), sin.data(), interleaved), want);
       same("keys and values of attend_rope", w, w.cache, turned.cache);
     }
   }
@@ -213,7 +238,10 @@ int main() {
   test<128>(4, 1, 4);
   test<128>(10, 1, 5); // two groups of query heads
   Step longest(64, 2, 1, 4, {{1, 4300}}); // parts of twice 256 tokens
-  longest.check("attend_one", decode<64>(longest, false, nullptr, nullptr, 0), true);
+  const vector<u16> out = decode<64>(longest, ways[0], nullptr, nullptr, 0);
+  longest.check("attend_one", out, true);
+  for (const Way &way : ways)
+    if (!way.cluster) same("attend_one of many tokens", longest, decode<64>(longest, way, nullptr, nullptr, 0), out);
   printf("%d calls, %d failures\n", calls, failures);
   return failures != 0;
 }

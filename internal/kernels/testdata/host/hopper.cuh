@@ -14,6 +14,11 @@ DEV void barrier_expect(u32 bar, u32 bytes) { expect(ptx_barrier_arrive(shared_a
 DEV void barrier_arrive(u32 bar) { expect(ptx_barrier_arrive(shared_at(bar), 0), "mbarrier.arrive"); }
 DEV void barrier_wait(u32 bar, u32 parity) { while (!ptx_barrier_ended(shared_at(bar), parity)) give_way(); }
 
+DEV void bulk_load(u32 dst, const void *src, u32 bytes, u32 bar) {
+  if (dst % 16 || (u64)src % 16 || bytes % 16 || !bytes) fault("cp.async.bulk of what isn't aligned");
+  memcpy(shared_at(dst), src, bytes);
+  expect(ptx_barrier_complete(shared_at(bar), bytes), "mbarrier.complete_tx");
+}
 static int any_memory(uint64_t, uint64_t) { return 1; }
 static void load_box(u32 dst, const void *map, int rank, const int32_t *at, u32 bar) {
   const int n = ptx_tensor_load(dynamic, sizeof dynamic, dst - shared_address(dynamic), (const tensor_map *)map, rank, at, any_memory);

@@ -160,6 +160,7 @@ DEV float shfl(float v, int lane) {
   const u32 in[2] = {as_word(v), (u32)lane};
   return as_float(*of_warp(in, 2, [](Warp &w) { for (int i = 0; i < 32; i++) w.out[i][0] = w.in[w.in[i][1]][0]; }));
 }
+DEV int shfl(int v, int lane) { return (int)as_word(shfl(as_float(v), lane)); }
 #define __nvvm_bar_warp_sync(all) ((void)shfl_word(0, 0))
 DEV float shfl_xor(float v, int mask) { return as_float(shfl_word(as_word(v), mask)); }
 DEV float warp_sum(float v) {
@@ -195,6 +196,7 @@ DEV u32x4 load_once(const void *p) { return aligned<u32x4>(p); }
 DEV u64 passing() { return 0; }
 DEV u32x4 load_once(const void *p, u64) { return load_once(p); }
 DEV u32x2 load_once8(const void *p) { return aligned<u32x2>(p); }
+DEV u32 load_fresh(const void *p) { return aligned<u32>(p); }
 DEV void fence_gpu() {}
 DEV u32 count_up(u32 *p) { return (*p)++; }
 DEV u32 load_word(const void *p) { return aligned<u32>(p); }

@@ -91,11 +91,11 @@ func TestLaunches(t *testing.T) {
 		{"0.5B", small, 24, 1, 173, "rms_norm_1 skinny1_4 attend_rope_cluster_64 skinny1_4 rms_norm_1 sliced_64x16 skinny1_8"},
 		{"0.5B", small, 24, 2, 173, "rms_norm_1 skinny1_4 attend_rope_cluster_64 skinny1_4 rms_norm_1 sliced_64x16 skinny1_8"},
 		{"0.5B", small, 24, 8, 173, "rms_norm_1 skinny1_4 attend_rope_cluster_64 skinny1_4 rms_norm_1 sliced_64x16 cluster_64x16"},
-		{"0.5B", small, 24, 64, 173, "rms_norm_1 sliced_64x32 attend_rope_cluster_64 sliced_64x32 rms_norm_1 sliced_128x64 cluster_64x64"},
+		{"0.5B", small, 24, 64, 173, "rms_norm_1 sliced_64x32 attend_rope_teams_64 sliced_64x32 rms_norm_1 sliced_128x64 cluster_64x64"},
 		{"8B", large, 32, 1, 165, "skinny_norm_8 attend_rope_cluster_128 skinny1_8 skinny_norm_8 skinny1_8"},
 		{"8B", large, 32, 2, 165, "skinny_norm_8 attend_rope_cluster_128 skinny1_8 skinny_norm_8 skinny1_8"},
 		{"8B", large, 32, 8, 229, "rms_norm_4 skinny1_8 attend_rope_cluster_128 skinny1_8 rms_norm_4 skinny1_8 skinny1_8"},
-		{"8B", large, 32, 64, 261, "rms_norm_4 sliced_64x32 rope_store_128 attend_cluster_128 sliced_64x32 rms_norm_4 sliced_128x64 cluster_64x64"},
+		{"8B", large, 32, 64, 229, "rms_norm_4 sliced_64x32 attend_rope_128 sliced_64x32 rms_norm_4 sliced_128x64 cluster_64x64"},
 	} {
 		names := planned(t, open(t, Options{Rows: 64}), c.s, c.layers, c.rows)
 		each := (len(names) - 5) / c.layers // besides: embed, norm, head, 2 of the sampler

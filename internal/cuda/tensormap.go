@@ -39,6 +39,14 @@ func (d *Driver) EncodeGateUpBF16(base Pointer, rows, cols int) (*TensorMap, err
 	return d.encodeBF16(base, size, pitch, []uint32{64, 8, 2, 4})
 }
 
+// EncodeKVBF16 describes rows of dim bfloat16, a multiple of 64, that lie beside each other in device memory, as a tensor of rank 4: 64
+// columns, 8 rows, groups of columns, groups of 8 rows. A box is 16 whole rows: 8 of them by 64 columns at a time.
+func (d *Driver) EncodeKVBF16(base Pointer, rows, dim int) (*TensorMap, error) {
+	row := uint64(dim) * 2
+	size := []uint64{64, 8, uint64(dim) / 64, uint64(rows) / 8}
+	return d.encodeBF16(base, size, []uint64{row, 128, 8 * row}, []uint32{64, 8, uint32(dim) / 64, 2})
+}
+
 func (d *Driver) encodeBF16(base Pointer, size, pitch []uint64, box []uint32) (*TensorMap, error) {
 	m := &TensorMap{}
 	step := []uint32{1, 1, 1, 1}

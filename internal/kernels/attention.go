@@ -19,6 +19,9 @@ const (
 	prefillRows  = 64  // rows in a block, a row of each of a key head's query heads counted
 )
 
+// PrefillSequences is how many sequences a launch of PrefillAttention has room to tell apart.
+const PrefillSequences = 1024
+
 // CheckAttention says why the kernels can't compute an attention of this shape over pages of so many tokens.
 func CheckAttention(h Heads, pageSize int) error {
 	switch {
@@ -98,16 +101,30 @@ func DecodeAttentionRoPE(g GPU, h Heads, seqs, longest int) Plan {
 	return DecodeAttention(g, h, seqs, longest).rotating()
 }
 
-// PrefillAttention plans the attention of the sequences that have more than one row, among seqs sequences of up to most rows. A
-// row's result does not depend on which rows came before it in other steps. The parameters are those of DecodeAttention up to
-// scale.
+// PrefillAttention plans the attention of the sequences that have more than one row, among seqs sequences, at most PrefillSequences,
+// of up to most rows. A row's result does not depend on which rows came before it in other steps. The parameters are those of
+// DecodeAttention up to scale, and with Plan.Maps
+//
+//	map u64  tensor map of cache (cuda.EncodeKVBF16), at a multiple of 64
+//	seqs, most i32
 func PrefillAttention(g GPU, h Heads, seqs, most int) Plan {
+	packed := most * (h.Heads / h.KVHeads)
+	if g.Hopper() {
+		// Warp groups that compute, tokens of a tile, pairs of tiles, blocks that fit in: as attend_wgmma.cu has them.
+		groups, keys, pairs, blocks := 2, 128, 2, 1
+		if h.Dim == 64 {
+			groups, blocks = 1, 2
+		}
+		rows := 64 * groups
+		return Plan{Module: "attend_wgmma_sm90a", Kernel: fmt.Sprintf("attend_wgmma_%d", h.Dim), Block: [3]uint32{uint32(128*groups + 128), 1, 1},
+			Grid: [3]uint32{uint32(min(g.SMs*blocks, ceil(packed, rows)*h.KVHeads*seqs)), 1, 1}, Shared: uint32(4*h.Dim*(rows+pairs*keys) + 1024 + 16*seqs), Maps: true}
+	}
 	threads := uint32(128) // twice as many where a head is small
 	if h.Dim == 64 {
 		threads = 256
 	}
-	return Plan{Module: module(g, "attend_many"), Kernel: fmt.Sprintf("attend_many_%d", h.Dim), Block: [3]uint32{threads, 1, 1},
-		Grid: [3]uint32{uint32(ceil(most*(h.Heads/h.KVHeads), prefillRows)), uint32(h.KVHeads), uint32(seqs)}, Shared: 64 << 10}
+	return Plan{Module: "attend_many_sm80", Kernel: fmt.Sprintf("attend_many_%d", h.Dim), Block: [3]uint32{threads, 1, 1},
+		Grid: [3]uint32{uint32(ceil(packed, prefillRows)), uint32(h.KVHeads), uint32(seqs)}, Shared: 64 << 10}
 }
 
 // DecodePartial returns the size in bytes of DecodeAttention's partial, and DecodeArrived of arrived.

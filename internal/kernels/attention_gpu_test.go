@@ -18,7 +18,7 @@ type seqRows struct{ rows, past int }
 type attention struct {
 	g                               *device
 	h                               Heads
-	page, maxPages                  int
+	page, maxPages, pages           int // tokens of a page; pages of a table; of the cache
 	seqs                            []seqRows
 	first                           []int32
 	total                           int
@@ -41,8 +41,9 @@ func newAttention(g *device, r *rand.Rand, h Heads, page int, seqs []seqRows) *a
 		a.maxPages = max(a.maxPages, n)
 	}
 	a.qkv = normalBF16(r, a.total*(h.Heads+2*h.KVHeads)*h.Dim, 1)
-	order := r.Perm(pages + 3)
-	a.cache = make([]uint16, (pages+3)*h.KVHeads*2*page*h.Dim)
+	a.pages = pages + 3
+	order := r.Perm(a.pages)
+	a.cache = make([]uint16, a.pages*h.KVHeads*2*page*h.Dim)
 	for i := range a.cache {
 		a.cache[i] = 0x7fc0
 	}
@@ -95,7 +96,11 @@ func (a *attention) launches(gpu GPU, out cuda.Pointer, dependent bool) []*cuda.
 		all = append(all, a.g.launch(p, dependent, append(args, a.part, a.count, p.Parts, p.Ring)...))
 	}
 	if rows > 1 {
-		all = append(all, a.g.launch(PrefillAttention(gpu, a.h, len(a.seqs), rows), dependent, args...))
+		p := PrefillAttention(gpu, a.h, len(a.seqs), rows)
+		if p.Maps {
+			args = append(args, a.g.tensorMap(a.g.d.EncodeKVBF16(a.dcache, a.pages*a.h.KVHeads*2*a.page, a.h.Dim)), len(a.seqs), rows)
+		}
+		all = append(all, a.g.launch(p, dependent, args...))
 	}
 	return all
 }
@@ -162,6 +167,7 @@ var attentionCases = []struct {
 	{Heads{32, 8, 128}, 128, []seqRows{{200, 0}, {64, 64}, {2, 0}}},
 	{Heads{40, 4, 128}, 16, []seqRows{{1, 500}, {20, 500}}},
 	{Heads{16, 1, 64}, 16, []seqRows{{1, 333}}},
+	{Heads{32, 8, 128}, 16, []seqRows{{704, 0}, {1, 3}, {300, 4000}}}, // more items than blocks
 }
 
 // The kernels against float64. The weights of values are rounded to bf16, 2^-9 of a mean of |v| of about 1.
@@ -344,20 +350,22 @@ func BenchmarkAttention(b *testing.B) {
 		for _, c := range []struct {
 			seqs int
 			s    seqRows
-		}{{1, seqRows{704, 0}}, {4, seqRows{704, 0}}, {1, seqRows{2048, 0}}, {16, seqRows{14, 690}}} {
+		}{{1, seqRows{704, 0}}, {5, seqRows{704, 0}}, {1, seqRows{2048, 0}}, {1, seqRows{512, 4096}}, {64, seqRows{14, 688}}} {
 			a := benchAttention(g, r, h, c.seqs, 1, c.s)
 			out := g.alloc(a.total * h.Heads * h.Dim * 2)
-			var launches, early []*cuda.Launch
-			for range 10 {
-				launches = append(launches, a.launches(g.gpu, out, false)...)
-				early = append(early, a.launches(g.gpu, out, true)...)
+			time := func(gpu GPU, dependent bool) float64 {
+				var launches []*cuda.Launch
+				for range 10 {
+					launches = append(launches, a.launches(gpu, out, dependent)...)
+				}
+				return g.microseconds(launches, 5)
 			}
-			us, dependent := g.microseconds(launches, 5), g.microseconds(early, 5)
+			us, dependent, mma := time(g.gpu, false), time(g.gpu, true), time(GPU{80, g.gpu.SMs}, false)
 			flop := 0.0
 			for i := range c.s.rows {
 				flop += 4 * float64(c.seqs*h.Heads*h.Dim*(c.s.past+i+1))
 			}
-			fmt.Printf("attention %v seqs %d %+v: us %.2f dependent %.2f TFLOP/s %.1f\n", h, c.seqs, c.s, us, dependent, flop/dependent/1e6)
+			fmt.Printf("attention %v seqs %d %+v: us %.2f dependent %.2f TFLOP/s %.1f, as on sm_80 us %.2f\n", h, c.seqs, c.s, us, dependent, flop/dependent/1e6, mma)
 		}
 	}
 }
@@ -415,7 +423,7 @@ func benchDecode(g *device, r *rand.Rand, h Heads, seqs, past int) {
 func benchAttention(g *device, r *rand.Rand, h Heads, seqs, turns int, s seqRows) *attention {
 	const page = 16
 	per := ceil(s.past+s.rows, page)
-	a := &attention{g: g, h: h, page: page, maxPages: per, total: seqs * s.rows}
+	a := &attention{g: g, h: h, page: page, maxPages: per, pages: seqs * per, total: seqs * s.rows}
 	var row, rows, past []int32
 	for i := range seqs {
 		a.seqs = append(a.seqs, s)

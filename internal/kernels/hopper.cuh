@@ -34,6 +34,11 @@ DEV void tma_load_4d(u32 dst, const void *map, int c0, int c1, int c2, int c3, u
 }
 DEV void tma_prefetch_map(const void *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
+// What this thread wrote to shared memory is there for wgmma and the TMA after the next barrier.
+DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// A barrier of a warp group's threads, of a number from 1 on: 0 is __syncthreads'.
+DEV void group_sync(u32 n) { asm volatile("bar.sync %0, 128;" ::"r"(n) : "memory"); }
+
 // Clusters: the blocks of one can read each other's shared memory.
 DEV u32 cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
 DEV u32 cluster_size() { u32 r; asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(r)); return r; }
@@ -53,10 +58,17 @@ template <int N> DEV void registers_down() { asm volatile("setmaxnreg.dec.sync.a
 DEV void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> DEV void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+// Keeps the compiler from reading sums before the wait in front of this.
+template <int N> DEV void wgmma_hold(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
 
-// Describes an operand of 64 bf16 along K a row, as the TMA writes it with the 128-byte swizzle: groups of 8 rows lie 1,024 bytes
-// apart (PTX ISA, "Matrix Descriptor Format"). The next 16 along K are 32 bytes on, which is 2 in the descriptor.
-DEV u64 wgmma_operand(u32 address) { return (u64)((address & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)64 << 32 | (u64)1 << 62; }
+// Describes an operand of 64 bf16 along K a row, as the TMA writes it with the 128-byte swizzle: groups of 8 rows are 1,024 bytes, one
+// stride after the other (PTX ISA, "Matrix Descriptor Format"). The next 16 along K are 32 bytes on, which is 2 in the descriptor.
+DEV u64 wgmma_operand(u32 address, u32 stride = 1024) {
+  return (u64)((address & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(stride >> 4) << 32 | (u64)1 << 62;
+}
 
 // wgmma_64xNx64(d, a, b, keep): d = a·bᵀ, or d += a·bᵀ where keep isn't 0, for a of 64 rows and b of N rows of 64 along K, as four
 // products in one statement, so that the sums stay in their registers. The operands of asm have to be written out one by one: P10(3)
@@ -88,4 +100,27 @@ WGMMA(128, P0_9 P10(1) P10(2) P10(3) P10(4) P10(5) "%60,%61,%62,%63", D64(0))
 WGMMA(144, P0_9 P10(1) P10(2) P10(3) P10(4) P10(5) P10(6) "%70,%71", D64(0), D8(64))
 WGMMA(176, P0_9 P10(1) P10(2) P10(3) P10(4) P10(5) P10(6) P10(7) "%80,%81,%82,%83,%84,%85,%86,%87", D64(0), D16(64), D8(80))
 WGMMA(256, P0_9 P10(1) P10(2) P10(3) P10(4) P10(5) P10(6) P10(7) P10(8) P10(9) P10(10) P10(11) "%120,%121,%122,%123,%124,%125,%126,%127", D64(0), D64(64))
+
+// Describes the other operand of N columns where K's rows lie beside each other in memory, 64 elements in 128 bytes: 8 rows along K are
+// 1,024 bytes, which the next 64 columns follow, and after all N the next 8 along K.
+template <int N> DEV u64 wgmma_columns(u32 address) {
+  return (u64)((address & 0x3FFFF) >> 4) | (u64)64 << 16 | (u64)(N / 64 * 64) << 32 | (u64)1 << 62;
+}
+
+// wgmma_weights_64xNx64(d, a, b, keep): the same as wgmma_64xNx64 with a in registers and b of wgmma_columns<N>. A thread holds of each
+// 16 along K of a what it would of sums: pairs of row g, of row g + 8, then 8 columns on.
+#define WEIGHTS_ONE(N, LIST, i, b, p)                                                                                            \
+  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" LIST "}, {%[a" #i "0],%[a" #i "1],%[a" #i "2],%[a" #i "3]}, " b ", " p ", 1, 1, 1;\n"
+#define A4(i) [a##i##0] "r"(a[i * 4]), [a##i##1] "r"(a[i * 4 + 1]), [a##i##2] "r"(a[i * 4 + 2]), [a##i##3] "r"(a[i * 4 + 3])
+#define WEIGHTS(N, LIST, ...)                                                                                                    \
+  DEV void wgmma_weights_64x##N##x64(float (&d)[N / 2], const u32 *a, u64 b, int keep) {                                         \
+    asm volatile("{\n.reg .pred p;\n.reg .b64 b1,b2,b3;\nsetp.ne.b32 p, %[keep], 0;\n"                                          \
+                 "add.s64 b1, %[b], %[next];\nadd.s64 b2, b1, %[next];\nadd.s64 b3, b2, %[next];\n"                               \
+                 WEIGHTS_ONE(N, LIST, 0, "%[b]", "p") WEIGHTS_ONE(N, LIST, 1, "b1", "1") WEIGHTS_ONE(N, LIST, 2, "b2", "1")      \
+                 WEIGHTS_ONE(N, LIST, 3, "b3", "1") "}\n"                                                                        \
+                 : __VA_ARGS__                                                                                                   \
+                 : A4(0), A4(1), A4(2), A4(3), [b] "l"(b), [keep] "r"(keep), [next] "n"(N * 2));                                 \
+  }
+WEIGHTS(64, P0_9 P10(1) P10(2) "%30,%31", D32(0))
+WEIGHTS(128, P0_9 P10(1) P10(2) P10(3) P10(4) P10(5) "%60,%61,%62,%63", D64(0))
 #endif

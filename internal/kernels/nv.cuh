@@ -40,6 +40,9 @@ typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 DEV u32 sm_id() { u32 r; asm volatile("mov.u32 %0, %%smid;" : "=r"(r)); return r; }
 DEV u64 global_timer() { u64 r; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(r)::"memory"); return r; }
 
+// A bit for each lane's v.
+DEV u32 ballot(bool v) { return (u32)__nvvm_vote_ballot_sync(0xffffffffu, v); }
+
 // All 32 lanes get the sum of all lanes' v.
 DEV u32 warp_sum(u32 v) {
 #pragma unroll

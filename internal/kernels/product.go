@@ -45,7 +45,8 @@ type Plan struct {
 	Cluster uint32
 	// Maps says that x and w are device addresses of tensor maps instead of matrices (cuTensorMapEncodeTiled, bfloat16, 128-byte
 	// swizzle), each at a multiple of 64: of w in boxes of 64 × 64 (for SwiGLU of rank 4: cuda.EncodeGateUpBF16), of x in boxes of
-	// BoxRows × 64. The map of x may describe more rows than M: what is computed of them is not stored.
+	// BoxRows × 64. The map of x may describe more rows than M: what is computed of them is not stored. Of PrefillAttention it says that
+	// a map of the cache is among the parameters.
 	Maps    bool
 	BoxRows int
 	// Parts is how many parts of a sequence a block of decode attention takes, and Ring how many tiles of 32 keys or values each of its

@@ -34,7 +34,7 @@ var modules = []module{
 	{"attend_one.cu", "sm_80", "ptx78"},
 	{"attend_many.cu", "sm_80", "ptx78"},
 	{"attend_one.cu", "sm_90a", "ptx80"},
-	{"attend_many.cu", "sm_90a", "ptx80"},
+	{"attend_wgmma.cu", "sm_90a", "ptx80"},
 	{"engine.cu", "sm_80", "ptx78"},
 	{"engine.cu", "sm_90a", "ptx80"},
 	{"sample.cu", "sm_80", "ptx78"},

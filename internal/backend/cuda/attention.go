@@ -28,10 +28,45 @@ func (g *gpu) buildAttention(p *program, o *op) error {
 		}
 	}
 	if most := s.longestRows(); most > 1 {
-		_, err := g.attend(p, o, kernels.PrefillAttention(g.device(), h, s.l.seqs, most), 0, 0)
-		return err
+		return g.buildPrefillAttention(p, o, most)
 	}
 	return nil
+}
+
+func (g *gpu) buildPrefillAttention(p *program, o *op, most int) error {
+	s := &g.step
+	for from := 0; from < s.l.seqs; from += kernels.PrefillSequences {
+		n := min(kernels.PrefillSequences, s.l.seqs-from)
+		plan := kernels.PrefillAttention(g.device(), headsOf(o), n, most)
+		l, err := g.attend(p, o, plan, 0, 0)
+		if err != nil {
+			return err
+		}
+		l.Set(3, s.word(s.l.tables+from*s.l.stride)).Set(4, s.word(s.l.seqRow+from)).Set(5, s.word(s.l.seqRows+from)).Set(6, s.word(s.l.seqPast+from))
+		if plan.Maps {
+			m, err := g.kvMap(o.kv, o.layer)
+			if err != nil {
+				return err
+			}
+			l.Set(12, m).Set(13, uint64(n)).Set(14, uint64(most))
+		}
+	}
+	return nil
+}
+
+// kvMap describes a layer's keys and values as rows of a head of a token each.
+func (g *gpu) kvMap(k *kv, layer int) (uint64, error) {
+	if k.maps == nil {
+		k.maps = make([]uint64, k.c.Layers)
+	}
+	if k.maps[layer] != 0 {
+		return k.maps[layer], nil
+	}
+	t, err := g.d.EncodeKVBF16(k.layer(layer), k.c.Pages*k.c.KVHeads*2*k.c.PageSize, k.c.HeadDim)
+	if err == nil {
+		k.maps[layer], err = g.maps.keep(g, t)
+	}
+	return k.maps[layer], err
 }
 
 // rotates reports whether the attention that follows operation i, which rotates and stores, does that too: it can where every

@@ -163,8 +163,9 @@ func fits(op string, b *buffer, rows, width int) {
 
 // kv implements backend.KV: [layer][page][kv head][key, value][slot in the page][head dim] bf16.
 type kv struct {
-	c backend.KVConfig
-	p driver.Pointer
+	c    backend.KVConfig
+	p    driver.Pointer
+	maps []uint64 // tensor maps of the layers, where they were needed
 }
 
 func (k *kv) Config() backend.KVConfig { return k.c }

@@ -25,11 +25,11 @@ func (g *gpu) loadKernels() error {
 	if g.sm == 90 {
 		t.suffix = "_sm90a"
 	}
-	products := "mma_sm80"
+	products, prompts := "mma_sm80", "attend_many_sm80"
 	if g.sm == 90 {
-		products = "wgmma_sm90a"
+		products, prompts = "wgmma_sm90a", "attend_wgmma_sm90a"
 	}
-	for _, name := range []string{"engine" + t.suffix, "sample" + t.suffix, "skinny" + t.suffix, products, "attend_one" + t.suffix, "attend_many" + t.suffix} {
+	for _, name := range []string{"engine" + t.suffix, "sample" + t.suffix, "skinny" + t.suffix, products, "attend_one" + t.suffix, prompts} {
 		if err := t.load(g.d, name); err != nil {
 			return err
 		}

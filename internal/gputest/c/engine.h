@@ -229,11 +229,13 @@ static CUresult run_attention(struct node *k) {
     return 0;
 }
 
-// The attention of sequences of one row, or of those of more: the others are the other kernel's.
-static CUresult run_attend(struct node *k, int many) {
-    int seqs = k->grid[2], stride = I32(7), heads = I32(8), kv_heads = I32(9), size = 1 << I32(10), dim = atoi(strrchr(k->f->name, '_') + 1);
+// The attention of sequences of one row, or of those of more: the others are the other kernel's. The one that has a tensor map of the
+// keys and values is told how many sequences there are.
+static CUresult run_attend(struct node *k, int many, int maps) {
+    int seqs = maps ? I32(13) : (int)k->grid[2], stride = I32(7), heads = I32(8), kv_heads = I32(9), size = 1 << I32(10), dim = atoi(strrchr(k->f->name, '_') + 1);
     int32_t *first = AT(int32_t, 4, seqs), *rows = AT(int32_t, 5, seqs), *past = AT(int32_t, 6, seqs);
     if (!many && (!within(U64(12), 4) || !within(U64(13), 4))) return ILLEGAL_ADDRESS;
+    if (maps && mapped(U64(12)) != U64(2)) return ILLEGAL_ADDRESS;
     for (int i = 0; i < seqs; i++)
         for (int r = 0; r < rows[i] && (rows[i] > 1) == many; r++) {
             int last = past[i] + r;
@@ -303,9 +305,10 @@ static int run_engine(struct node *k, CUresult *code) {
     else if (!strcmp(name, "matmul_any") || starts(name, "skinny") || starts(name, "mma_")) *code = run_matmul(k, 0);
     else if (starts(name, "ordered_") || starts(name, "sliced_") || starts(name, "cluster_")) *code = run_matmul(k, 1);
     else if (!strcmp(name, "attention_any")) *code = run_attention(k);
-    else if (starts(name, "attend_one_") || starts(name, "attend_cluster_") || starts(name, "attend_teams_")) *code = run_attend(k, 0);
+    else if (starts(name, "attend_one_") || starts(name, "attend_cluster_") || starts(name, "attend_teams_")) *code = run_attend(k, 0, 0);
     else if (starts(name, "attend_rope_")) *code = run_attend_rope(k);
-    else if (starts(name, "attend_many_")) *code = run_attend(k, 1);
+    else if (starts(name, "attend_many_")) *code = run_attend(k, 1, 0);
+    else if (starts(name, "attend_wgmma_")) *code = run_attend(k, 1, 1);
     else if (run_quantized(k, code)) return 1;
     else return run_sampling(k, code);
     return 1;

@@ -78,20 +78,53 @@ static int ptx_wgmma_operand(double *to, int row_step, int k_step, int rows, uin
     return 0;
 }
 
+// The same where K's rows lie beside each other ("MN-major") with the 128-byte swizzle: 64 of a row are 128 bytes, 8 rows of them lie in
+// a row, stride leads to the next 8 and leading to the next 64 of each row.
+static int ptx_wgmma_columns(double to[16][256], int columns, uint64_t descriptor, const uint8_t *shared, uint32_t size) {
+    uint32_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
+    if (descriptor >> 62 != 1 || descriptor >> 49 & 7) return -1; // others aren't played
+    for (int k = 0; k < 16; k++)
+        for (int c = 0; c < columns; c += 8) {
+            uint32_t at = ptx_swizzled(start + c / 64 * leading + k / 8 * stride + k % 8 * 128 + c % 64 * 2, 128);
+            uint16_t v[8];
+            if (size < 16 || at > size - 16) return -1;
+            memcpy(v, shared + at, 16);
+            for (int i = 0; i < 8; i++) to[k][c + i] = ptx_bf16(v[i]);
+        }
+    return 0;
+}
+
+// d of a warp group, [thread·N/2 + register], gets a·b added, or is a·b where scale_d is 0.
+static void ptx_wgmma_add(float *d, int n, const double left[64][16], const double right[16][256], int scale_d) {
+    for (int r = 0; r < 64; r++) {
+        float sum[256];
+        float *mine = d + (r / 16 * 32 + r % 8 * 4) * (n / 2) + r / 8 % 2 * 2; // of the first of the four threads that share the row
+        for (int i = 0; i < n; i++) sum[i] = scale_d ? mine[i / 2 % 4 * (n / 2) + i / 8 * 4 + i % 2] : 0;
+        ptx_add_products(sum, n, left[r], right);
+        for (int i = 0; i < n; i++) mine[i / 2 % 4 * (n / 2) + i / 8 * 4 + i % 2] = sum[i];
+    }
+}
+
 // wgmma.mma_async.sync.aligned.m64nNk16.f32.bf16.bf16 of a warp group with both operands in shared memory and neither transposed:
 // d[thread·N/2 + register], N a multiple of 8 up to 256; scale_d 0 forgets d, scale_a and scale_b are 1 or -1.
 static int ptx_wgmma_m64k16_bf16(float *d, int n, uint64_t a, uint64_t b, int scale_d, int scale_a, int scale_b, const uint8_t *shared, uint32_t size) {
     double left[64][16], right[16][256];
     if (n < 8 || n > 256 || n % 8) return -1;
     if (ptx_wgmma_operand(left[0], 16, 1, 64, a, shared, size) || ptx_wgmma_operand(right[0], 1, 256, n, b, shared, size)) return -1;
-    for (int r = 0; r < 64; r++) {
-        float sum[256];
-        float *mine = d + (r / 16 * 32 + r % 8 * 4) * (n / 2) + r / 8 % 2 * 2; // of the first of the four threads that share the row
+    for (int r = 0; r < 64; r++)
         for (int k = 0; k < 16; k++) left[r][k] *= scale_a * scale_b;
-        for (int i = 0; i < n; i++) sum[i] = scale_d ? mine[i / 2 % 4 * (n / 2) + i / 8 * 4 + i % 2] : 0;
-        ptx_add_products(sum, n, left[r], right);
-        for (int i = 0; i < n; i++) mine[i / 2 % 4 * (n / 2) + i / 8 * 4 + i % 2] = sum[i];
-    }
+    ptx_wgmma_add(d, n, left, right, scale_d);
+    return 0;
+}
+
+// The same with a in registers, a[thread][register], and b transposed.
+static int ptx_wgmma_registers_m64k16_bf16(float *d, int n, const uint32_t a[128][4], uint64_t b, int scale_d, const uint8_t *shared, uint32_t size) {
+    double left[64][16], right[16][256];
+    if (n < 8 || n > 256 || n % 8) return -1;
+    if (ptx_wgmma_columns(right, n, b, shared, size)) return -1;
+    for (int t = 0; t < 128; t++)
+        for (int i = 0; i < 8; i++) left[t / 32 * 16 + t % 32 / 4 + (i >> 1 & 1) * 8][t % 4 * 2 + (i & 1) + (i >> 2) * 8] = ptx_bf16(a[t][i >> 1] >> (i & 1) * 16);
+    ptx_wgmma_add(d, n, left, right, scale_d);
     return 0;
 }
 

@@ -107,6 +107,45 @@ static void test_wgmma(int n, int span, int swizzle) {
     CHECK(ptx_wgmma_m64k16_bf16(d, n, shape | A >> 4 | 1ull << 49, shape | B >> 4, 1, 1, 1, shared, sizeof shared), "a base offset");
 }
 
+// Weights in registers, laid out as the pictures of "Register Fragments" say, times rows along K whose elements lie beside each other:
+// columns of 64 are apart bytes apart.
+static void test_wgmma_registers(int n, uint32_t apart) {
+    static uint16_t a[64][16], b[64][256];
+    static float d[128 * 128], old[64][256];
+    uint32_t in[128][4];
+    for (int r = 0; r < 64; r++)
+        for (int k = 0; k < 16; k++) a[r][k] = some();
+    for (int t = 0; t < 128; t++) {
+        int r = t / 32 * 16 + t % 32 / 4, k = t % 4 * 2;
+        in[t][0] = a[r][k] | (uint32_t)a[r][k + 1] << 16;
+        in[t][1] = a[r + 8][k] | (uint32_t)a[r + 8][k + 1] << 16;
+        in[t][2] = a[r][k + 8] | (uint32_t)a[r][k + 9] << 16;
+        in[t][3] = a[r + 8][k + 8] | (uint32_t)a[r + 8][k + 9] << 16;
+    }
+    for (int k = 0; k < 64; k++)
+        for (int c = 0; c < n; c++) b[k][c] = some(), memcpy(shared + B + c / 64 * apart + place(k, c % 64, 128), &b[k][c], 2);
+    uint64_t shape = 1ull << 62 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)(apart >> 4) << 16;
+    for (int scale_d = 0; scale_d < 2; scale_d++)
+        for (int k0 = 0; k0 < 64; k0 += 16) {
+            for (int r = 0; r < 64; r++)
+                for (int c = 0; c < n; c++)
+                    d[(r / 16 * 32 + r % 8 * 4 + c % 8 / 2) * (n / 2) + c / 8 * 4 + r / 8 % 2 * 2 + c % 2] = old[r][c] = (int)(next() % 200) - 100;
+            CHECK(!ptx_wgmma_registers_m64k16_bf16(d, n, in, shape | (B + k0 * 128) >> 4, scale_d, shared, sizeof shared), "wgmma refused");
+            for (int r = 0; r < 64; r++)
+                for (int c = 0; c < n; c++) {
+                    double want = scale_d ? old[r][c] : 0, size = fabs(want);
+                    for (int k = 0; k < 16; k++) {
+                        double v = (double)ptx_bf16(a[r][k]) * ptx_bf16(b[k0 + k][c]);
+                        want += v, size += fabs(v);
+                    }
+                    float got = d[(r / 16 * 32 + r % 8 * 4 + c % 8 / 2) * (n / 2) + c / 8 * 4 + r / 8 % 2 * 2 + c % 2];
+                    CHECK(near(got, want, size), "wgmma of registers n%d k %d: %d %d: %g, want %g", n, k0, r, c, got, want);
+                }
+        }
+    CHECK(ptx_wgmma_registers_m64k16_bf16(d, n, in, shape | B >> 4, 1, shared, B), "an operand beyond shared memory");
+    CHECK(ptx_wgmma_registers_m64k16_bf16(d, n, in, (shape & ~(3ull << 62)) | B >> 4, 1, shared, sizeof shared), "no swizzle");
+}
+
 static uint16_t matrix[40][72]; // 64 columns in use and 8 of a stride
 static int readable(uint64_t at, uint64_t n) {
     uint64_t from = (uint64_t)(uintptr_t)matrix;
@@ -186,6 +225,7 @@ int main(void) {
     test_ldmatrix();
     for (int n = 8; n <= 256; n += 8) test_wgmma(n, 128, 1);
     for (int n = 8; n <= 256; n += 248) test_wgmma(n, 16, 0), test_wgmma(n, 64, 2), test_wgmma(n, 32, 3);
+    for (int n = 8; n <= 256; n += 8) test_wgmma_registers(n, 8192), test_wgmma_registers(n, 16384);
     test_tensor();
     test_barrier();
     return failed;

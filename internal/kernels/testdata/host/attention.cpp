@@ -27,6 +27,10 @@ namespace ampere {
 namespace many {
 #include "attend_many.cu"
 }
+#undef ATTEND
+namespace wide {
+#include "attend_wgmma.cu"
+}
 
 using std::vector;
 static int failures, calls;
@@ -118,6 +122,7 @@ template <int D> struct Kernels;
 #define KERNELS_OF(SIZE)                                                                                                      \
   template <> struct Kernels<SIZE> {                                                                                          \
     static constexpr auto many = many::attend_many_##SIZE;                                                                    \
+    static constexpr auto wide = wide::attend_wgmma_##SIZE;                                                              \
     static constexpr auto plain = one::attend_one_##SIZE, cluster = one::attend_cluster_##SIZE;                               \
     static constexpr auto rope = one::attend_rope_##SIZE, rope_cluster = one::attend_rope_cluster_##SIZE;                     \
     static constexpr auto ampere = ampere::attend_one_##SIZE;                                                                 \
@@ -164,12 +169,21 @@ template <int D> static vector<u16> decode(Step &s, Way way, const float *cos, c
   return out;
 }
 
-template <int D> static vector<u16> prompts(Step &s) {
+// The rows of sequences that have more than one, by mma.sync or by wgmma, there with fewer blocks than items.
+template <int D> static vector<u16> prompts(Step &s, bool hopper) {
   vector<u16> out((size_t)s.total * s.heads * D, 0xffff);
   int most = 0;
   for (int r : s.rows) most = r > most ? r : most;
   calls++;
-  launch((most * (s.heads / s.kv_heads) + 63) / 64, s.kv_heads, s.seqs.size(), D == 64 ? 256 : 128, 1, [&] { Kernels<D>::many(STEP(s, out)); });
+  if (!hopper) {
+    launch((most * (s.heads / s.kv_heads) + 63) / 64, s.kv_heads, s.seqs.size(), D == 64 ? 256 : 128, 1, [&] { Kernels<D>::many(STEP(s, out)); });
+    return out;
+  }
+  alignas(64) tensor_map map; // as EncodeKVBF16 makes it
+  const uint64_t size[] = {64, 8, D / 64, s.cache.size() / D / 8}, pitch[] = {2 * D, 128, 16 * D};
+  const uint32_t box[] = {64, 8, D / 64, 2}, step[] = {1, 1, 1, 1};
+  if (ptx_make_map(&map, 9, 4, (uint64_t)s.cache.data(), size, pitch, box, step, 0, 3, 0)) FAILED("no map of the cache\n");
+  launch(5, 1, 1, D == 64 ? 256 : 384, 1, [&] { Kernels<D>::wide(STEP(s, out), &map, (int)s.seqs.size(), most); });
   return out;
 }
 
@@ -189,20 +203,23 @@ static void check_rotated(const Step &before, const Step &after, int interleaved
 }
 
 template <int D> static void test(int heads, int kv_heads, int shift) {
-  Step s(D, heads, kv_heads, shift, {{1, 0}, {5, 3}, {1, 15}, {1, 16}, {2, 64}, {1, 300}, {37, 30}, {1, 700}});
+  Step s(D, heads, kv_heads, shift, {{1, 0}, {5, 3}, {1, 15}, {1, 16}, {2, 64}, {1, 300}, {150, 30}, {1, 700}, {3, 509}});
   const vector<u16> out = decode<D>(s, ways[0], nullptr, nullptr, 0);
   s.check("attend_one", out, true);
   for (const Way &way : ways) same("attend_one in other ways", s, decode<D>(s, way, nullptr, nullptr, 0), out);
-  const vector<u16> prompt = prompts<D>(s);
-  s.check("attend_many", prompt, false);
-  Step cut = s; // the prompt of 37 rows in two steps of 20 and 17 has the same results
-  const int whole = 6, first = s.row[whole];
-  for (int piece = 0; piece < 2; piece++) {
-    for (int &r : cut.rows) r = 0;
-    cut.row[whole] = first + 20 * piece, cut.rows[whole] = piece ? 17 : 20, cut.past[whole] = 30 + 20 * piece;
-    const vector<u16> part = prompts<D>(cut);
-    const size_t from = (size_t)cut.row[whole] * heads * D, n = (size_t)cut.rows[whole] * heads * D;
-    same("attend_many in pieces", s, vector<u16>(part.begin() + from, part.begin() + from + n), vector<u16>(prompt.begin() + from, prompt.begin() + from + n));
+  for (bool hopper : {false, true}) {
+    const char *name = hopper ? "attend_wgmma" : "attend_many";
+    const vector<u16> prompt = prompts<D>(s, hopper);
+    s.check(name, prompt, false);
+    Step cut = s; // the prompt of 150 rows in three steps of 20, 128 and 2 has the same results
+    const int whole = 6, first = s.row[whole], begin[] = {0, 20, 148, 150};
+    for (int piece = 0; piece < 3; piece++) {
+      for (int &r : cut.rows) r = 0;
+      cut.row[whole] = first + begin[piece], cut.rows[whole] = begin[piece + 1] - begin[piece], cut.past[whole] = 30 + begin[piece];
+      const vector<u16> part = prompts<D>(cut, hopper);
+      const size_t from = (size_t)cut.row[whole] * heads * D, n = (size_t)cut.rows[whole] * heads * D;
+      same(name, s, vector<u16>(part.begin() + from, part.begin() + from + n), vector<u16>(prompt.begin() + from, prompt.begin() + from + n));
+    }
   }
 
   vector<Rows> single = {{1, 0}, {1, 15}, {1, 16}, {1, 255}, {1, 256}, {1, 530}};

@@ -31,6 +31,10 @@ DEV void tma_load_2d(u32 dst, const void *map, int c0, int c1, u32 bar, u64) { t
 DEV void tma_load_4d(u32 dst, const void *map, int c0, int c1, int c2, int c3, u32 bar, u64) { tma_load_4d(dst, map, c0, c1, c2, c3, bar); }
 DEV void tma_prefetch_map(const void *) {}
 
+DEV void fence_async() {}
+static Meeting named[16];
+DEV void group_sync(u32 n) { meet(named[n], 128, [] {}); }
+
 DEV u32 cluster_rank() { return block - blocks; }
 DEV u32 cluster_size() { return cluster_blocks; }
 DEV void cluster_sync() { cluster_meet(); }
@@ -43,7 +47,8 @@ template <int N> DEV void registers_down() {}
 DEV void wgmma_fence() {}
 DEV void wgmma_commit() {}
 template <int N> DEV void wgmma_wait() {}
-DEV u64 wgmma_operand(u32 address) { return (u64)((address & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)64 << 32 | (u64)1 << 62; }
+template <int N> DEV void wgmma_hold(float (&)[N]) {}
+DEV u64 wgmma_operand(u32 address, u32 stride = 1024) { return (u64)((address & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(stride >> 4) << 32 | (u64)1 << 62; }
 static struct { Meeting meeting; float *d[128]; } groups[8]; // blocks of a cluster never meet in one at a time
 static void wgmma_group(float *d, int n, u64 a, u64 b, int keep) {
   auto &g = groups[TID >> 7];
@@ -64,4 +69,26 @@ WGMMA(128)
 WGMMA(144)
 WGMMA(176)
 WGMMA(256)
+
+template <int N> DEV u64 wgmma_columns(u32 address) { return (u64)((address & 0x3FFFF) >> 4) | (u64)64 << 16 | (u64)(N / 64 * 64) << 32 | (u64)1 << 62; }
+static const u32 *weights[8][128];
+static void wgmma_weights(float *d, int n, const u32 *a, u64 b, int keep) {
+  auto &g = groups[TID >> 7];
+  g.d[TID & 127] = d;
+  auto &w = weights[TID >> 7];
+  w[TID & 127] = a;
+  meet(g.meeting, 128, [&] {
+    static float all[128 * 128];
+    for (int t = 0; t < 128; t++) memcpy(all + t * n / 2, g.d[t], n * 2);
+    for (int k = 0; k < 4; k++) {
+      uint32_t of[128][4];
+      for (int t = 0; t < 128; t++) memcpy(of[t], w[t] + 4 * k, 16);
+      expect(ptx_wgmma_registers_m64k16_bf16(all, n, of, b + 2 * n * k, k || keep, dynamic, sizeof dynamic), "wgmma.mma_async");
+    }
+    for (int t = 0; t < 128; t++) memcpy(g.d[t], all + t * n / 2, n * 2);
+  });
+}
+#define WEIGHTS(N) DEV void wgmma_weights_64x##N##x64(float (&d)[N / 2], const u32 *a, u64 b, int keep) { wgmma_weights(d, N, a, b, keep); }
+WEIGHTS(64)
+WEIGHTS(128)
 #endif

@@ -161,6 +161,14 @@ DEV float shfl(float v, int lane) {
   return as_float(*of_warp(in, 2, [](Warp &w) { for (int i = 0; i < 32; i++) w.out[i][0] = w.in[w.in[i][1]][0]; }));
 }
 DEV int shfl(int v, int lane) { return (int)as_word(shfl(as_float(v), lane)); }
+DEV u32 ballot(bool v) {
+  const u32 in = v;
+  return *of_warp(&in, 1, [](Warp &w) {
+    u32 all = 0;
+    for (int i = 0; i < 32; i++) all |= w.in[i][0] << i;
+    for (int i = 0; i < 32; i++) w.out[i][0] = all;
+  });
+}
 #define __nvvm_bar_warp_sync(all) ((void)shfl_word(0, 0))
 DEV float shfl_xor(float v, int mask) { return as_float(shfl_word(as_word(v), mask)); }
 DEV float warp_sum(float v) {

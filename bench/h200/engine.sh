@@ -122,8 +122,8 @@ ladder() {
 	fi
 }
 
-# speeds NAME SHAPE: the same runs for any server. All but streams64, which are as many as there are contexts, can be admitted; where that
-# doesn't take too long 1,000 contexts have 64 streams too, which pays for their prompts.
+# speeds NAME SHAPE: the same runs for any server, but those that would take too long. All but streams64, which are as many as there are
+# contexts, can be admitted; in streams64-1000 answers come and go, so that their prompts are paid for.
 speeds() {
 	local name=$1 many=10000
 	[ "$2" = 8b ] && many=1000
@@ -132,11 +132,11 @@ speeds() {
 	step 0 ttft 100 1 1 --base-tokens 432 --unique --seed 2
 	step 0 alone 100 1 17 --base-tokens 432 --unique --seed 3
 	step 3 streams64 64 64 512 --base-tokens 160 --unique --seed 4
-	[ "$2" = 8b ] || step 0 streams64-1000 1000 64 512 --base-tokens 160 --unique --seed 5
+	[ "$name" != serve-0.5b ] || step 0 streams64-1000 1000 64 512 --base-tokens 160 --unique --seed 5
 	step 0 unique64 $many 64 8 --base-tokens 432 --unique --seed 6
 	step 0 unique256 $many 256 8 --base-tokens 432 --unique --seed 7
 	step 0 shared256 $many 256 8 --base-tokens 432 --seed 8
-	step 0 shared64 10000 64 8 --base-tokens 432 --seed 9
+	[ "$2" = 8b ] || step 0 shared64 10000 64 8 --base-tokens 432 --seed 9
 	metrics "$name"
 	stop
 }

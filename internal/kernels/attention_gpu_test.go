@@ -329,7 +329,7 @@ func (a *attention) rotateFirst(gpu GPU, cache []uint16, cos, sin cuda.Pointer, 
 	width := (h.Heads + 2*h.KVHeads) * h.Dim
 	qkv := g.alloc(2 * a.total * width)
 	g.must(g.d.CopyAsync(qkv, a.dqkv, int64(2*a.total*width), g.stream))
-	rope := Plan{Module: module(gpu, "engine"), Kernel: fmt.Sprintf("rope_store_%d", h.Dim), Grid: [3]uint32{uint32(ceil(a.total*width/4, 256)), 1, 1}, Block: [3]uint32{256, 1, 1}}
+	rope := Plan{Module: module(gpu, "engine"), Kernel: fmt.Sprintf("rope_store_%d", h.Dim), Grid: [3]uint32{uint32(ceil(a.total*width/16, 256)), 1, 1}, Block: [3]uint32{256, 1, 1}}
 	none := cuda.Pointer(0)
 	g.run(g.launch(rope, false, qkv, a.dcache, cos, sin, none, none, upload(g, positions, 0), upload(g, slots, 0), float32(0), h.Heads, h.KVHeads, a.total, interleaved, a.page))
 	out := g.alloc(2 * n)

@@ -139,53 +139,73 @@ KERNEL __launch_bounds__(256) rope_store(u16 *qkv, u16 *kv, const float *cos, co
   }
 }
 
-// rope_store_vec is rope_store for heads of 64 or 128 that rotate whole: a thread has four elements of a head, two pairs, so that a
-// head is half a warp or a warp. Grid (ceil(rows * heads' threads / 256)).
+// rope_store_64 and _128 are rope_store for such heads that rotate whole: a thread has 16 elements of a head, which are 8 pairs. Grid
+// (ceil(rows * heads' threads / 256)).
 template <int DIM> DEV void rope_vec(u16 *qkv, u16 *kv, const float *cos, const float *sin, const float *q_norm, const float *k_norm,
                                      const i32 *positions, const i32 *slots, float eps, i32 heads, i32 kv_heads, i32 rows, i32 interleaved,
-                                     i32 page_size) {
-  constexpr i32 LANES = DIM / 4, HALF = DIM / 2;
-  const i32 all = heads + 2 * kv_heads;
-  const i64 unit = ((i64)CTAID * 256 + TID) / LANES;
-  const bool live = unit < (i64)rows * all;
-  const i32 lane = TID % LANES, head = live ? (i32)(unit % all) : 0, row = live ? (i32)(unit / all) : 0;
+                                      i32 page_size) {
+  constexpr u32 LANES = DIM / 16, HALF = DIM / 2;
+  const u32 all = heads + 2 * kv_heads, unit = (CTAID * 256 + TID) / LANES, lane = TID % LANES;
+  const bool live = unit < (u32)rows * all;
+  const u32 row = live ? unit / all : 0, head = live ? unit % all : 0;
   begin();
   u16 *in = qkv + ((i64)row * all + head) * DIM;
-  const bool is_value = head >= heads + kv_heads, is_key = !is_value && head >= heads;
-  // a and b hold two neighbours each. Halves: elements 2*lane and HALF + 2*lane; else 4*lane and 4*lane + 2.
-  const i32 ia = interleaved ? 4 * lane : 2 * lane, ib = interleaved ? ia + 2 : ia + HALF;
-  const u32 pa = *(const u32 *)(in + ia), pb = *(const u32 *)(in + ib);
-  float a0 = bf16_lo(pa), a1 = bf16_hi(pa), b0 = bf16_lo(pb), b1 = bf16_hi(pb);
-  const float *w = is_value ? nullptr : is_key ? k_norm : q_norm;
-  if (q_norm) {
-    float sum = a0 * a0 + a1 * a1 + b0 * b0 + b1 * b1;
+  const i32 position = positions[row], slot = slots[row];
+  const bool is_value = head >= (u32)(heads + kv_heads), is_key = !is_value && head >= (u32)heads;
+  // Two neighbours a word. Halves: 8 elements from 8*lane and from HALF + 8*lane; else 16 from 16*lane, of which every other pair is b's.
+  const u32 ia = interleaved ? 16 * lane : 8 * lane, ib = interleaved ? ia + 8 : ia + HALF;
+  u32x4 pa = *(const u32x4 *)(in + ia), pb = *(const u32x4 *)(in + ib);
+  const u32x4 ra = interleaved ? (u32x4){pa.x, pa.z, pb.x, pb.z} : pa, rb = interleaved ? (u32x4){pa.y, pa.w, pb.y, pb.w} : pb;
+  float a0[4], a1[4], b0[4], b1[4];
 #pragma unroll
-    for (int m = LANES / 2; m; m >>= 1) sum += shfl_xor(sum, m);
-    if (w) {
-      const float scale = rsqrt(sum / (float)DIM + eps);
-      a0 *= scale * w[ia];
-      a1 *= scale * w[ia + 1];
-      b0 *= scale * w[ib];
-      b1 *= scale * w[ib + 1];
+  for (int j = 0; j < 4; j++) a0[j] = bf16_lo(ra[j]), a1[j] = bf16_hi(ra[j]), b0[j] = bf16_lo(rb[j]), b1[j] = bf16_hi(rb[j]);
+  if (q_norm) {
+    float sum[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      sum[j] = a0[j] * a0[j] + a1[j] * a1[j] + b0[j] * b0[j] + b1[j] * b1[j];
+#pragma unroll
+      for (int m = LANES / 2; m; m >>= 1) sum[j] += shfl_xor(sum[j], m);
+    }
+    const float scale = rsqrt(((sum[0] + sum[2]) + (sum[1] + sum[3])) / (float)DIM + eps);
+    if (!is_value) {
+      const float *w = is_key ? k_norm : q_norm;
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        const u32 a = interleaved ? ia + 4 * j : ia + 2 * j, b = interleaved ? a + 2 : ib + 2 * j;
+        a0[j] *= scale * w[a];
+        a1[j] *= scale * w[a + 1];
+        b0[j] *= scale * w[b];
+        b1[j] *= scale * w[b + 1];
+      }
     }
   }
-  if (!is_value) {
-    const f32x2 c = ((const f32x2 *)(cos + (i64)positions[row] * HALF))[lane], s = ((const f32x2 *)(sin + (i64)positions[row] * HALF))[lane];
-    rotate_pair(c.x, s.x, a0, interleaved ? a1 : b0);
-    rotate_pair(c.y, s.y, interleaved ? b0 : a1, b1);
-  }
-  const u32 oa = pack_bf16(a0, a1), ob = pack_bf16(b0, b1);
   if (!live) return;
   if (!is_value) {
-    *(u32 *)(in + ia) = oa;
-    *(u32 *)(in + ib) = ob;
+    const i64 angle = (i64)position * HALF + 8 * lane;
+    u32x4 oa, ob;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const f32x4 c = ((const f32x4 *)(cos + angle))[h], s = ((const f32x4 *)(sin + angle))[h];
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        const int j = 2 * h + i;
+        rotate_pair(c[2 * i], s[2 * i], a0[j], interleaved ? a1[j] : b0[j]);
+        rotate_pair(c[2 * i + 1], s[2 * i + 1], interleaved ? b0[j] : a1[j], b1[j]);
+        oa[j] = pack_bf16(a0[j], a1[j]);
+        ob[j] = pack_bf16(b0[j], b1[j]);
+      }
+    }
+    pa = interleaved ? (u32x4){oa.x, ob.x, oa.y, ob.y} : oa;
+    pb = interleaved ? (u32x4){oa.z, ob.z, oa.w, ob.w} : ob;
+    *(u32x4 *)(in + ia) = pa;
+    *(u32x4 *)(in + ib) = pb;
   }
-  const i32 slot = slots[row];
-  if (head < heads || slot < 0) return;
+  if (head < (u32)heads || slot < 0) return;
   const i64 page = slot / page_size, at = slot % page_size, kv_head = is_value ? head - heads - kv_heads : head - heads;
   u16 *store = kv + (((page * kv_heads + kv_head) * 2 + is_value) * page_size + at) * DIM;
-  *(u32 *)(store + ia) = oa;
-  *(u32 *)(store + ib) = ob;
+  *(u32x4 *)(store + ia) = pa;
+  *(u32x4 *)(store + ib) = pb;
 }
 #define ROPE_VEC(DIM)                                                                                                                      \
   KERNEL __launch_bounds__(256) rope_store_##DIM(u16 *qkv, u16 *kv, const float *cos, const float *sin, const float *q_norm,               \

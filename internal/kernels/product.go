@@ -69,27 +69,34 @@ type tile struct {
 	form                form
 	w, x, stages, perSM int
 	block, fixed        float64 // ns of a block of 64 along K, and of a tile besides, measured on an H200
+	turns               bool    // two groups take tiles in turns
 }
 
 var tiles = []tile{
-	{"ordered_128x176", ordered, 128, 176, 5, 1, 480, 2500},
-	{"ordered_128x256", ordered, 128, 256, 4, 1, 690, 3500},
-	{"ordered_128x144", ordered, 128, 144, 6, 1, 410, 1750},
-	{"ordered_128x64", ordered, 128, 64, 8, 1, 270, 1250},
-	{"ordered_64x128", ordered, 64, 128, 8, 1, 230, 1250},
-	{"ordered_64x64", ordered, 64, 64, 8, 1, 200, 1250},
-	{"sliced_64x16", sliced, 64, 16, 8, 2, 250, 1000},
-	{"sliced_64x32", sliced, 64, 32, 8, 2, 230, 1000},
-	{"sliced_128x64", sliced, 128, 64, 8, 1, 270, 2250},
-	{"sliced_128x128", sliced, 128, 128, 6, 1, 340, 4250},
-	{"sliced_64x128", sliced, 64, 128, 8, 1, 260, 1250},
-	{"sliced_128x144", sliced, 128, 144, 6, 1, 360, 4500},
-	{"sliced_128x176", sliced, 128, 176, 5, 1, 460, 4000},
-	{"cluster_64x16", cluster, 64, 16, 8, 2, 150, 5000},
-	{"cluster_64x32", cluster, 64, 32, 6, 2, 160, 5500},
-	{"cluster_64x64", cluster, 64, 64, 6, 1, 350, 5000},
-	{"cluster_64x128", cluster, 64, 128, 4, 1, 740, 4500},
+	{"ordered_128x176_gated", ordered, 128, 176, 5, 1, 490, 5000, true},
+	{"ordered_128x176_turns", ordered, 128, 176, 5, 1, 500, 5000, true},
+	{"ordered_128x128_turns", ordered, 128, 128, 6, 1, 385, 4500, true},
+	{"ordered_128x256", ordered, 128, 256, 4, 1, 680, 4000, false},
+	{"ordered_128x200", ordered, 128, 200, 5, 1, 500, 4500, false},
+	{"ordered_128x176", ordered, 128, 176, 5, 1, 460, 4000, false},
+	{"ordered_128x144", ordered, 128, 144, 6, 1, 390, 3000, false},
+	{"ordered_64x128", ordered, 64, 128, 8, 1, 220, 2500, false},
+	{"ordered_64x64", ordered, 64, 64, 8, 1, 190, 1500, false},
+	{"sliced_64x16", sliced, 64, 16, 8, 2, 250, 1000, false},
+	{"sliced_64x32", sliced, 64, 32, 8, 2, 230, 1000, false},
+	{"sliced_128x64", sliced, 128, 64, 8, 1, 270, 2250, false},
+	{"sliced_128x128", sliced, 128, 128, 6, 1, 340, 4250, false},
+	{"sliced_64x128", sliced, 64, 128, 8, 1, 260, 1250, false},
+	{"sliced_128x144", sliced, 128, 144, 6, 1, 360, 4500, false},
+	{"sliced_128x176", sliced, 128, 176, 5, 1, 460, 4000, false},
+	{"cluster_64x16", cluster, 64, 16, 8, 2, 150, 5000, false},
+	{"cluster_64x32", cluster, 64, 32, 6, 2, 160, 5500, false},
+	{"cluster_64x64", cluster, 64, 64, 6, 1, 350, 5000, false},
+	{"cluster_64x128", cluster, 64, 128, 4, 1, 740, 4500, false},
 }
+
+// gated reports whether the kernel is for SwiGLU alone.
+func (t *tile) gated() bool { return strings.HasSuffix(t.name, "_gated") }
 
 // Slices returns into how many slices the kernels cut the sum over K.
 func Slices(K int) int {
@@ -142,7 +149,7 @@ func candidates(g GPU, order Order, M, N, K int, mode Mode) []candidate {
 	}
 	for i := range tiles {
 		switch t := &tiles[i]; {
-		case (t.form == ordered) != (order == Ordered):
+		case (t.form == ordered) != (order == Ordered) || t.gated() && mode != SwiGLU:
 		case t.form == cluster:
 			for size := 2; size <= Slices(K); size *= 2 {
 				if c := t.candidate(g, M, N, K, size, mode); c.plan.Shared <= mostShared {
@@ -178,11 +185,15 @@ func (t *tile) candidate(g GPU, M, N, K, size int, mode Mode) candidate {
 	if size == 1 {
 		mine = blocks
 	}
-	bytes, rate := float64(2*N*K), float64(bandwidth)
+	bytes, rate, rounds, each := float64(2*N*K), float64(bandwidth), float64(ceil(n, slots)), float64(mine)*t.block
 	if mode == SwiGLU {
 		rate = pairedBandwidth
 	}
-	ns := max(float64(ceil(n, slots))*(float64(mine)*t.block+t.fixed), bytes/rate+t.fixed, float64(ceil(M, t.x))*bytes/cacheBandwidth)
+	busy := rounds * (each + t.fixed)
+	if t.turns { // a group's tile is stored while the other group multiplies
+		busy = max(rounds*each, rounds/2*(each+t.fixed)) + t.fixed
+	}
+	ns := max(busy, bytes/rate+t.fixed, float64(ceil(M, t.x))*bytes/cacheBandwidth)
 	if t.form == cluster {
 		ns *= 1 + 0.2*float64(ceil(M, t.x)-1)
 	}

@@ -151,7 +151,7 @@ func TestProductOnGPU(t *testing.T) {
 	}
 	gpus := []GPU{{80, g.gpu.SMs}}
 	if g.gpu.Hopper() {
-		gpus = append(gpus, g.gpu)
+		gpus = append(gpus, g.gpu, GPU{90, 4}) // blocks that take a tile each, and some that take many
 	}
 	for _, s := range shapes {
 		o := newOperands(g, r, s[0], s[1], s[2])
@@ -179,7 +179,7 @@ func TestProductRowsAreIndependent(t *testing.T) {
 	for _, s := range [][2]int{{1152, 896}, {896, 4864}, {576, 576}, {4096, 4096}} {
 		N, K := s[0], s[1]
 		o := newOperands(g, r, 300, N, K)
-		for _, gpu := range []GPU{{80, g.gpu.SMs}, g.gpu} {
+		for _, gpu := range []GPU{{80, g.gpu.SMs}, g.gpu, {g.gpu.Capability, 4}} {
 			for _, order := range []Order{Sliced, Ordered} {
 				var all []byte
 				for _, M := range []int{300, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 200} {

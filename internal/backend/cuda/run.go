@@ -310,7 +310,7 @@ func (g *gpu) buildRoPE(p *program, r, norm *op) error {
 	name, blocks := "rope_store", grid(o.rows, (all+7)/8)
 	vector := r != nil && (o.a.HeadDim == 64 || o.a.HeadDim == 128) && r.rope.dim == o.a.HeadDim
 	if vector {
-		name, blocks = fmt.Sprintf("rope_store_%d", o.a.HeadDim), grid((o.rows*all*o.a.HeadDim/4+255)/256, 1)
+		name, blocks = fmt.Sprintf("rope_store_%d", o.a.HeadDim), grid((o.rows*all*o.a.HeadDim/16+255)/256, 1)
 	}
 	l, err := g.add(p, name, blocks, threads(256), 0)
 	if err != nil {

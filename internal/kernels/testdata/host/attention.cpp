@@ -234,7 +234,7 @@ template <int D> static void test(int heads, int kv_heads, int shift) {
       for (int h = 0; h < 2 * kv_heads; h++) memset(turned.at(i, single[i].past, h / 2, h & 1), 0xff, 2 * D); // not stored yet
     }
     vector<Step> within(std::size(ways), turned);
-    launch((turned.total * turned.width() / 4 + 255) / 256, 1, 1, 256, 1, [&] {
+    launch((turned.total * turned.width() / 16 + 255) / 256, 1, 1, 256, 1, [&] {
       Kernels<D>::store(turned.qkv.data(), turned.cache.data(), cos.data(), sin.data(), nullptr, nullptr, turned.past.data(), slots.data(), 0, heads, kv_heads, turned.total,
                         interleaved, 1 << shift);
     });

@@ -68,6 +68,7 @@ WGMMA(64)
 WGMMA(128)
 WGMMA(144)
 WGMMA(176)
+WGMMA(200)
 WGMMA(256)
 
 template <int N> DEV u64 wgmma_columns(u32 address) { return (u64)((address & 0x3FFFF) >> 4) | (u64)64 << 16 | (u64)(N / 64 * 64) << 32 | (u64)1 << 62; }

@@ -187,19 +187,24 @@ template <int D> static vector<u16> prompts(Step &s, bool hopper) {
   return out;
 }
 
-// Queries and keys of a row a sequence as rope_store leaves them.
-static void check_rotated(const Step &before, const Step &after, int interleaved) {
+// Queries and keys of a row a sequence as rope_store leaves them; norms: null, or the weights of queries and those of keys.
+static void check_rotated(const Step &before, const Step &after, int interleaved, const float *norms) {
   const int D = before.D;
   for (size_t i = 0; i < before.seqs.size(); i++)
-    for (int h = 0; h < before.heads + before.kv_heads; h++)
+    for (int h = 0; h < before.heads + before.kv_heads; h++) {
+      const u16 *from = &before.qkv[i * before.width() + h * D], *to = &after.qkv[i * before.width() + h * D];
+      const float *w = norms ? norms + (h < before.heads ? 0 : D) : nullptr;
+      double squares = 0;
+      for (int e = 0; e < D; e++) squares += (double)bf16_f32(from[e]) * bf16_f32(from[e]);
+      auto value = [&](int e) { return bf16_f32(from[e]) * (w ? w[e] / sqrt(squares / D + 1e-6) : 1); };
       for (int pair = 0; pair < D / 2; pair++) {
-        const u16 *from = &before.qkv[i * before.width() + h * D], *to = &after.qkv[i * before.width() + h * D];
         const int x = interleaved ? 2 * pair : pair, y = interleaved ? x + 1 : pair + D / 2;
-        const double angle = before.past[i] * pow(1e4, -2.0 * pair / D), a = bf16_f32(from[x]), b = bf16_f32(from[y]);
+        const double angle = before.past[i] * pow(1e4, -2.0 * pair / D), a = value(x), b = value(y);
         if (!(fabs(bf16_f32(to[x]) - (a * cos(angle) - b * sin(angle))) <= 0x1p-7 * (fabs(a) + fabs(b))) ||
             !(fabs(bf16_f32(to[y]) - (b * cos(angle) + a * sin(angle))) <= 0x1p-7 * (fabs(a) + fabs(b))))
           return (void)FAILED("rope_store of %d: sequence %zu head %d pair %d\n", D, i, h, pair);
       }
+    }
 }
 
 template <int D> static void test(int heads, int kv_heads, int shift) {
@@ -234,11 +239,18 @@ template <int D> static void test(int heads, int kv_heads, int shift) {
       for (int h = 0; h < 2 * kv_heads; h++) memset(turned.at(i, single[i].past, h / 2, h & 1), 0xff, 2 * D); // not stored yet
     }
     vector<Step> within(std::size(ways), turned);
-    launch((turned.total * turned.width() / 16 + 255) / 256, 1, 1, 256, 1, [&] {
-      Kernels<D>::store(turned.qkv.data(), turned.cache.data(), cos.data(), sin.data(), nullptr, nullptr, turned.past.data(), slots.data(), 0, heads, kv_heads, turned.total,
-                        interleaved, 1 << shift);
-    });
-    check_rotated(within[0], turned, interleaved);
+    auto store = [&](Step &to, const float *q, const float *k) {
+      launch((to.total * to.width() / 16 + 255) / 256, 1, 1, 256, 1, [&] {
+        Kernels<D>::store(to.qkv.data(), to.cache.data(), cos.data(), sin.data(), q, k, to.past.data(), slots.data(), 1e-6f, heads, kv_heads, to.total, interleaved, 1 << shift);
+      });
+    };
+    Step normed = turned;
+    vector<float> norms(2 * D);
+    for (float &v : norms) v = bf16_f32(normal());
+    store(normed, norms.data(), norms.data() + D);
+    check_rotated(within[0], normed, interleaved, norms.data());
+    store(turned, nullptr, nullptr);
+    check_rotated(within[0], turned, interleaved, nullptr);
     const vector<u16> want = decode<D>(turned, ways[0], nullptr, nullptr, 0);
     turned.check("rope_store and attend_one", want, true);
     for (size_t way = 0; way < std::size(ways); way++) {

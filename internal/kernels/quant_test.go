@@ -26,7 +26,7 @@ func TestQuantizedPlans(t *testing.T) {
 				for _, s := range [][2]int{{8, 256}, {152, 768}, {151936, 896}, {28672, 4096}, {4096, 14336}} {
 					for _, order := range []Order{Sliced, Ordered} {
 						p, ok := QuantizedProduct(g, f, order, M, s[0], s[1])
-						if want := M <= 64 && (order == Sliced || g.Capability != 90); ok != want {
+						if want := M <= 32 && (order == Sliced || g.Capability != 90); ok != want {
 							t.Fatalf("%v, order %d, %d rows: from quantised weights %v", g, order, M, ok)
 						}
 						if !ok {
@@ -36,7 +36,7 @@ func TestQuantizedPlans(t *testing.T) {
 						if M > 16 {
 							tiles *= 2
 						}
-						if p.Module != module || !slices.Contains(info.Kernels, p.Kernel) || rows > 64 || int(p.Grid[0])*tiles*16 < s[0] || p.Grid[1] > 65535 {
+						if p.Module != module || !slices.Contains(info.Kernels, p.Kernel) || rows > 32 || int(p.Grid[0])*tiles*16 < s[0] || p.Grid[1] > 65535 {
 							t.Fatalf("%v %v %d×%v: %+v", g, f, M, s, p)
 						}
 					}
